@@ -1,0 +1,70 @@
+"""Exact KV memory, as words: which layers keep what, in pages of how many bytes.
+
+        group "full"     layers 0 2 4 ...   one block table, pages of 16 x bytes_per_token
+        group "window"   layers 1 3 5 ...   its own block table, its own page size
+
+A page is one block of one group: `block_size` token slots in every layer of the group. Groups
+whose pages have equal bytes draw from one pool; others have their own sub-pool.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import msgspec
+
+KVKind = Literal["full", "window", "chunked", "state"]
+
+
+class KVGroup(msgspec.Struct, frozen=True, kw_only=True):
+    """Layers that keep the same kind of state and share one block table.
+
+    `bytes_per_token` adds K and V (or the one latent) of all the group's layers; K and V may
+    differ in width. A `state` group keeps `state_bytes` per sequence and nothing per token.
+    """
+
+    name: str
+    kind: KVKind = "full"
+    layers: tuple[int, ...]
+    bytes_per_token: int = 0
+    window: int | None = None  # tokens visible: a sliding window, or a chunk's length
+    state_bytes: int = 0  # all layers, one sequence
+
+    def page_bytes(self, block_size: int) -> int:
+        return self.bytes_per_token * block_size
+
+    def sequence_bytes(self, num_tokens: int) -> int:
+        """Bytes that attention needs for one sequence of `num_tokens`, without block rounding."""
+        if self.kind == "state":
+            return self.state_bytes
+        visible = num_tokens if self.window is None else min(num_tokens, self.window)
+        return self.bytes_per_token * visible
+
+
+class Pool(msgspec.Struct, frozen=True, kw_only=True):
+    """Blocks of equal bytes. `num_blocks` includes block 0, the null block."""
+
+    page_bytes: int
+    num_blocks: int
+    groups: tuple[int, ...]  # indices into `KVLayout.groups`
+
+
+class KVLayout(msgspec.Struct, frozen=True, kw_only=True):
+    """How KV memory is cut; computed once at start from the spec and the budget."""
+
+    block_size: int
+    groups: tuple[KVGroup, ...]
+    pools: tuple[Pool, ...]
+
+    @property
+    def total_bytes(self) -> int:
+        return sum(pool.page_bytes * pool.num_blocks for pool in self.pools)
+
+    @property
+    def max_tokens(self) -> int:
+        """Tokens of one sequence that the pools can hold at once."""
+        per_pool = ((p.num_blocks - 1) // len(p.groups) for p in self.pools)
+        return min(per_pool) * self.block_size
+
+    def pool_of(self, group: int) -> int:
+        return next(i for i, pool in enumerate(self.pools) if group in pool.groups)

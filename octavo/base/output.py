@@ -1,0 +1,60 @@
+"""What comes back: `Delta` from the scheduler, `RequestOutput` for a person; `EngineStats`."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import msgspec
+
+from octavo.base.plan import TokenLogprobs
+
+FinishReason = Literal["stop", "length", "abort", "error"]
+
+
+class Delta(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What one step added to one request."""
+
+    request_id: str
+    token_ids: list[int]
+    logprobs: list[TokenLogprobs] | None = None
+    finish_reason: FinishReason | None = None
+    stop_reason: int | str | None = None  # the stop token id or string that ended it
+    num_cached_tokens: int = 0  # prompt tokens whose KV was found by hash
+    error: str | None = None  # why, where finish_reason is "error"
+
+
+class EngineStats(msgspec.Struct, frozen=True, kw_only=True):
+    """The scheduler's numbers after a step. `*_total` only grow."""
+
+    running: int = 0
+    waiting: int = 0
+    kv_blocks_used: int = 0  # referenced by a table; free but cached blocks do not count
+    kv_blocks: int = 0  # all usable blocks
+    preemptions_total: int = 0
+    prefix_query_tokens_total: int = 0
+    prefix_hit_tokens_total: int = 0
+    computed_tokens_total: int = 0
+    steps_total: int = 0
+
+
+class CompletionOutput(msgspec.Struct, kw_only=True):
+    index: int = 0
+    text: str = ""
+    token_ids: list[int] = []
+    cumulative_logprob: float | None = None
+    logprobs: list[TokenLogprobs] | None = None
+    finish_reason: FinishReason | None = None
+    stop_reason: int | str | None = None
+
+
+class RequestOutput(msgspec.Struct, kw_only=True):
+    """A whole answer. `error` is set, and `outputs` has finish_reason "error", where the prompt
+    was refused or its step failed."""
+
+    request_id: str
+    prompt: str | None = None
+    prompt_token_ids: list[int] = []
+    outputs: list[CompletionOutput] = []
+    finished: bool = True
+    num_cached_tokens: int = 0
+    error: str | None = None

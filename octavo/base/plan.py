@@ -1,0 +1,67 @@
+"""What crosses the wall between deciding and computing: `StepPlan` down, `StepResult` up.
+
+A row says "from position `start`, these `length` tokens": chunked prefill, prefix hits and decode
+are the same sentence. New sequences cross whole; known ones as differences.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from octavo.base.sampling_params import SamplingParams
+
+
+class NewSequence(msgspec.Struct, frozen=True):
+    """A sequence the worker does not know (first admitted, or resumed after preemption)."""
+
+    sequence_id: int
+    token_ids: list[int]  # all known tokens: prompt, then what was generated so far
+    prompt_len: int
+    params: SamplingParams
+    stop_ids: tuple[int, ...]  # masked until `min_tokens` are generated
+
+
+class Row(msgspec.Struct, frozen=True):
+    """One sequence's part of a step."""
+
+    sequence_id: int
+    start: int  # position of the first token computed
+    length: int  # tokens computed
+    new_blocks: list[list[int]]  # per KV group: block ids appended to the table
+    samples: bool  # whether the last token's logits are drawn from
+
+
+class StepPlan(msgspec.Struct, frozen=True):
+    """Who computes which tokens, in which blocks."""
+
+    step: int
+    new: list[NewSequence]
+    rows: list[Row]
+    dropped: list[int]  # sequences whose state the worker forgets before this step
+
+    @property
+    def num_tokens(self) -> int:
+        return sum(row.length for row in self.rows)
+
+
+class TokenLogprobs(msgspec.Struct, frozen=True, array_like=True):
+    """Logprobs at one generated position, from the model's own distribution (before sampling
+    controls)."""
+
+    token_id: int
+    logprob: float
+    rank: int  # of the drawn token, from 1
+    top: list[tuple[int, float]]  # the k likeliest (token id, logprob), likeliest first
+
+
+class Sampled(msgspec.Struct, frozen=True):
+    """What one sampling row drew."""
+
+    sequence_id: int
+    token_ids: list[int]
+    logprobs: list[TokenLogprobs] | None = None
+
+
+class StepResult(msgspec.Struct, frozen=True):
+    step: int
+    rows: list[Sampled]

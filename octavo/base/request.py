@@ -1,0 +1,22 @@
+"""What a client asked for, after the door has checked it."""
+
+from __future__ import annotations
+
+import msgspec
+
+from octavo.base.sampling_params import SamplingParams
+
+
+class Request(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """One prompt and how to continue it. Made by `engine.door.Door`, which fills in what is open.
+
+    `params.seed` and `params.max_tokens` are never None here: a missing seed is drawn at the
+    door, so that a restarted request keeps its random stream.
+    """
+
+    request_id: str
+    prompt_token_ids: list[int]
+    params: SamplingParams
+    eos_token_ids: tuple[int, ...] = ()  # empty with ignore_eos
+    priority: int = 0  # lower runs first, under the priority policy
+    cache_salt: str = ""  # requests with different salts never share KV

@@ -1,0 +1,98 @@
+"""Frozen settings, in parts: each room receives its own. The command line is made from these.
+
+A field's `help` metadata is its text in `--help`; `positional` and `choices` shape the flag.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass, field
+from typing import Any
+
+from octavo.base.errors import ConfigError
+
+
+def option(default: Any, help: str, **metadata: Any) -> Any:
+    return field(default=default, metadata={"help": help, **metadata})
+
+
+@dataclass(frozen=True, kw_only=True)
+class ModelSettings:
+    model: str = option(
+        "smollm2", "short name, folder in Hugging Face layout, .gguf file, or hub id"
+    )
+    tokenizer: str | None = option(None, "folder or file of another tokenizer")
+    dtype: str = option(
+        "auto", "compute dtype", choices=("auto", "float32", "bfloat16", "float16")
+    )
+    device: str = option("auto", "where to compute", choices=("auto", "cpu", "cuda"))
+    load_format: str = option("auto", "dummy: random weights", choices=("auto", "dummy"))
+    max_model_len: int | None = option(None, "longest sequence in tokens; default: the model's")
+    chat_template: str | None = option(None, "file of a Jinja chat template")
+    skip_tokenizer_init: bool = option(False, "token ids in, token ids out")
+    threads: int | None = option(None, "CPU threads; default: the cores available")
+
+
+@dataclass(frozen=True, kw_only=True)
+class CacheSettings:
+    block_size: int = option(16, "tokens in a block")
+    kv_memory: str | None = option(
+        None, "KV cache size: 2GiB, 512MiB, or a share of free memory like 50%%"
+    )
+    prefix_caching: bool = option(True, "reuse KV of equal prefixes")
+
+
+@dataclass(frozen=True, kw_only=True)
+class SchedulerSettings:
+    max_num_batched_tokens: int = option(2048, "tokens computed in one step, at most")
+    max_num_seqs: int = option(64, "sequences running at once, at most")
+    watermark: float = option(0.01, "share of blocks kept free when a request is admitted")
+    policy: str = option("fcfs", "who runs first", choices=("fcfs", "priority"))
+
+    def __post_init__(self) -> None:
+        if self.max_num_seqs < 1:
+            raise ConfigError(f"max_num_seqs must be at least 1, got {self.max_num_seqs}")
+        if self.max_num_batched_tokens < self.max_num_seqs:
+            raise ConfigError(
+                f"max_num_batched_tokens ({self.max_num_batched_tokens}) must be at least "
+                f"max_num_seqs ({self.max_num_seqs}), so that every sequence advances every step"
+            )
+        if not 0 <= self.watermark < 1:
+            raise ConfigError(f"watermark must be in [0, 1), got {self.watermark}")
+
+
+@dataclass(frozen=True, kw_only=True)
+class EngineSettings:
+    """Everything an engine needs; built from flat keywords by `flat`."""
+
+    model: ModelSettings = field(default_factory=ModelSettings)
+    cache: CacheSettings = field(default_factory=CacheSettings)
+    scheduler: SchedulerSettings = field(default_factory=SchedulerSettings)
+    seed: int = option(0, "seeds of requests that bring none are drawn from it; dummy weights too")
+
+    @classmethod
+    def flat(cls, **options: Any) -> EngineSettings:
+        """Sort flat options into their parts.
+
+        Raises:
+            ConfigError: an option is unknown or has an impossible value.
+        """
+        parts = {"model": ModelSettings, "cache": CacheSettings, "scheduler": SchedulerSettings}
+        built: dict[str, Any] = {}
+        for name, part in parts.items():
+            mine = {f.name for f in dataclasses.fields(part)}
+            built[name] = part(**{k: options.pop(k) for k in mine & options.keys()})
+        if "seed" in options:
+            built["seed"] = options.pop("seed")
+        if options:
+            raise ConfigError(f"unknown option: {', '.join(sorted(options))}")
+        return cls(**built)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ServerSettings:
+    host: str = option("127.0.0.1", "address to listen on")
+    port: int = option(8000, "port to listen on")
+    served_model_name: str | None = option(None, "the name clients use; default: the model's")
+    max_body_bytes: int = option(4 * 2**20, "largest request body")
+    log_requests: bool = option(False, "log every request (never its prompt)")
