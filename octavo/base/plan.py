@@ -55,11 +55,12 @@ class TokenLogprobs(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Sampled(msgspec.Struct, frozen=True):
-    """What one sampling row drew."""
+    """What one sampling row drew, or why it could not (that row alone fails)."""
 
     sequence_id: int
     token_ids: list[int]
     logprobs: list[TokenLogprobs] | None = None
+    error: str | None = None
 
 
 class StepResult(msgspec.Struct, frozen=True):

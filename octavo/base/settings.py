@@ -22,9 +22,7 @@ class ModelSettings:
         "smollm2", "short name, folder in Hugging Face layout, .gguf file, or hub id"
     )
     tokenizer: str | None = option(None, "folder or file of another tokenizer")
-    dtype: str = option(
-        "auto", "compute dtype", choices=("auto", "float32", "bfloat16", "float16")
-    )
+    dtype: str = option("auto", "compute dtype", choices=("auto", "float32", "bfloat16", "float16"))
     device: str = option("auto", "where to compute", choices=("auto", "cpu", "cuda"))
     load_format: str = option("auto", "dummy: random weights", choices=("auto", "dummy"))
     max_model_len: int | None = option(None, "longest sequence in tokens; default: the model's")

@@ -1,0 +1,89 @@
+"""The door: what a client asked is checked here, once, and made a whole `Request`."""
+
+from __future__ import annotations
+
+import random
+import uuid
+
+import msgspec
+
+from octavo.base.errors import RequestError
+from octavo.base.request import Request
+from octavo.base.sampling_params import SEED_LIMIT, SamplingParams
+from octavo.engine.info import EngineInfo
+
+MAX_SALT = 128  # characters
+
+
+class Door:
+    """Checks requests against one engine's limits and fills in what they leave open."""
+
+    def __init__(self, info: EngineInfo, seed: int | None = None) -> None:
+        self._info = info
+        self._seeds = random.Random(seed)
+
+    def request(
+        self,
+        prompt_token_ids: list[int],
+        params: SamplingParams,
+        *,
+        request_id: str | None = None,
+        priority: int = 0,
+        cache_salt: str = "",
+    ) -> Request:
+        """A request the engine can take as it is.
+
+        Raises:
+            RequestError: the prompt is empty, too long, or names a token the model lacks, or
+                `n` is above 1, or the salt is too long.
+        """
+        self._check_prompt(prompt_token_ids)
+        self._check_ids(params)
+        if params.n != 1:
+            raise RequestError(f"n must be 1, got {params.n}", "n")
+        if len(cache_salt) > MAX_SALT:
+            raise RequestError(f"cache_salt must have at most {MAX_SALT} characters", "cache_salt")
+        return Request(
+            request_id=request_id or uuid.uuid4().hex,
+            prompt_token_ids=prompt_token_ids,
+            params=self._whole(params, len(prompt_token_ids)),
+            eos_token_ids=() if params.ignore_eos else self._info.eos_token_ids,
+            priority=priority,
+            cache_salt=cache_salt,
+        )
+
+    def _whole(self, params: SamplingParams, prompt_len: int) -> SamplingParams:
+        """Draw a missing seed; end the output where the context ends."""
+        room = self._info.max_model_len - prompt_len
+        wanted = room if params.max_tokens is None else min(params.max_tokens, room)
+        seed = self._seeds.randrange(SEED_LIMIT) if params.seed is None else params.seed
+        return msgspec.structs.replace(
+            params, max_tokens=wanted, min_tokens=min(params.min_tokens, wanted), seed=seed
+        )
+
+    def _check_prompt(self, prompt: list[int]) -> None:
+        longest = self._info.max_model_len - 1
+        if not prompt:
+            raise RequestError("prompt must have at least 1 token", "prompt")
+        if len(prompt) > longest:
+            raise RequestError(
+                f"prompt has {len(prompt)} tokens; at most {longest} fit, as the model's context "
+                f"is {longest + 1} tokens and one is generated",
+                "prompt",
+            )
+        self._check_vocabulary("prompt", prompt)
+
+    def _check_ids(self, params: SamplingParams) -> None:
+        for field, ids in params.token_ids_named().items():
+            self._check_vocabulary(field, ids)
+
+    def _check_vocabulary(self, field: str, ids: list[int] | tuple[int, ...]) -> None:
+        for token in ids:
+            if isinstance(token, bool) or not isinstance(token, int):
+                raise RequestError(f"{field}: token ids must be integers, got {token!r}", field)
+            if not 0 <= token < self._info.vocab_size:
+                raise RequestError(
+                    f"{field}: token id {token} is outside the vocabulary (0 to "
+                    f"{self._info.vocab_size - 1})",
+                    field,
+                )

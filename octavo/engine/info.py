@@ -1,0 +1,21 @@
+"""What an engine says of itself once it is ready."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from octavo.base.kv import KVLayout
+
+
+class EngineInfo(msgspec.Struct, frozen=True, kw_only=True):
+    model: str  # short name
+    family: str
+    dtype: str
+    vocab_size: int  # rows of the embedding; every token id must be below it
+    max_model_len: int  # prompt and output tokens of one sequence, at most
+    eos_token_ids: tuple[int, ...]
+    layout: KVLayout
+    generation_defaults: dict[str, Any]  # the model's own sampling defaults
+    table: str  # the memory plan, drawn
