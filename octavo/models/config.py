@@ -1,0 +1,141 @@
+"""Reading a model's config: typed fields under their several names, and what must be refused.
+
+A config is the dictionary of a config.json in either Transformers style (before 5, and 5). It is
+read as Transformers reads it, which is the reference: keys that a family's class does not know
+are ignored there and here, except those whose presence says that the mathematics is another.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from octavo.base.errors import ModelError
+
+Config = Mapping[str, Any]
+
+# What Transformers' config classes fill in where public config files leave a field out.
+_CLASS_DEFAULTS: dict[str, dict[str, Any]] = {
+    "gemma2": {"head_dim": 256, "sliding_window": 4096, "sliding_window_pattern": 2},
+    "gemma3_text": {
+        "num_attention_heads": 8,
+        "num_key_value_heads": 4,
+        "head_dim": 256,
+        "sliding_window": 4096,
+        "sliding_window_pattern": 6,
+    },
+    "gemma3n_text": {"head_dim": 256, "num_kv_shared_layers": 15, "sliding_window_pattern": 5},
+    "gemma4_text": {"global_head_dim": 512, "sliding_window_pattern": 6},
+    "cohere2": {"sliding_window": 4096, "sliding_window_pattern": 4},
+    "gpt_oss": {"sliding_window": 128, "sliding_window_pattern": 2},
+    "llama4_text": {"attention_chunk_size": 8192, "no_rope_layer_interval": 4},
+    "mistral": {"sliding_window": 4096},
+    "qwen2": {"use_sliding_window": False, "sliding_window": 4096, "max_window_layers": 28},
+    "qwen2_moe": {"use_sliding_window": False, "sliding_window": 4096, "max_window_layers": 28},
+    "qwen3": {
+        "head_dim": 128,
+        "use_sliding_window": False,
+        "sliding_window": 4096,
+        "max_window_layers": 28,
+    },
+    "qwen3_moe": {"use_sliding_window": False, "sliding_window": 4096},
+    "qwen3_next": {"full_attention_interval": 4},
+}
+
+_NESTED = ("text_config", "llm_config", "language_config")
+
+# Options that change the mathematics of a plain decoder, unless they have one of these values.
+_OFF = (None, False)
+_NEUTRAL: dict[str, tuple[Any, ...]] = {
+    "add_cross_attention": _OFF,
+    "alibi": _OFF,
+    "attention_chunk_size": _OFF,
+    "attention_multiplier": _OFF,
+    "attn_logit_softcapping": _OFF,
+    "attn_temperature_tuning": _OFF,
+    "causal": (None, True),
+    "clip_qkv": _OFF,
+    "compression_config": _OFF,
+    "dual_chunk_attention_config": _OFF,
+    "embedding_multiplier": (None, 1),
+    "final_logit_softcapping": _OFF,
+    "is_causal": (None, True),
+    "is_encoder_decoder": _OFF,
+    "kv_lora_rank": _OFF,
+    "logit_scale": (None, 1),
+    "logits_scaling": (None, 1),
+    "n_routed_experts": (*_OFF, 0),
+    "no_rope_layers": (None, []),
+    "num_experts": (*_OFF, 0),
+    "num_kv_shared_layers": (None, 0),
+    "num_local_experts": (*_OFF, 0),
+    "partial_rotary_factor": (None, 1),
+    "q_lora_rank": _OFF,
+    "qk_layernorm": _OFF,
+    "quantization_config": _OFF,
+    "query_pre_attn_scalar": _OFF,
+    "residual_multiplier": (None, 1),
+    "rope_interleaved": _OFF,
+    "use_bidirectional_attention": _OFF,
+    "use_cla": _OFF,
+    "use_parallel_residual": _OFF,
+    "use_qk_norm": _OFF,
+}
+
+
+def text_config(config: Config) -> dict[str, Any]:
+    """The decoder's own part of `config`, with what its Transformers class would fill in."""
+    for name in _NESTED:
+        if isinstance(config.get(name), Mapping):
+            config = config[name]
+            break
+    return {**_CLASS_DEFAULTS.get(str(config.get("model_type")), {}), **config}
+
+
+def refuse_unknown_mathematics(config: Config) -> None:
+    """Raises ModelError for an option that a plain decoder would have to ignore."""
+    for name, neutral in _NEUTRAL.items():
+        if config.get(name) not in neutral:
+            raise ModelError(f"config: {name}={config[name]!r} is not supported")
+
+
+def value(config: Config, *names: str) -> Any:
+    """The first of `names` that is there and not null; else None."""
+    return next((config[name] for name in names if config.get(name) is not None), None)
+
+
+def integer(config: Config, *names: str, default: int | None = None) -> int:
+    """A whole number above 0 under the first of `names` that is there.
+
+    Raises:
+        ModelError: it is missing and has no default, or is no such number.
+    """
+    found = value(config, *names)
+    if found is None and default is not None:
+        return default
+    if found is None:
+        raise ModelError(f"config: {names[0]} is missing")
+    if isinstance(found, bool) or not isinstance(found, int) or found < 1:
+        raise ModelError(f"config: {names[0]} must be a whole number above 0, got {found!r}")
+    return found
+
+
+def number(config: Config, *names: str, default: float | None = None) -> float:
+    """A number above 0 under the first of `names` that is there; errors as `integer`."""
+    found = value(config, *names)
+    if found is None and default is not None:
+        return default
+    if found is None:
+        raise ModelError(f"config: {names[0]} is missing")
+    if isinstance(found, bool) or not isinstance(found, (int, float)) or not found > 0:
+        raise ModelError(f"config: {names[0]} must be a number above 0, got {found!r}")
+    return float(found)
+
+
+def flag(config: Config, name: str, default: bool = False) -> bool:
+    found = config.get(name)
+    if found is None:
+        return default
+    if not isinstance(found, bool):
+        raise ModelError(f"config: {name} must be true or false, got {found!r}")
+    return found

@@ -1,0 +1,105 @@
+"""From a model's files to its spec, dtype and generation defaults."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from octavo.base.errors import ModelError
+from octavo.base.registry import Registry
+from octavo.files.model_files import ModelFiles
+from octavo.models.config import Config, text_config
+from octavo.models.gguf_config import gguf_config
+from octavo.models.spec import ModelSpec
+
+FAMILIES = Registry(
+    "architecture",
+    {
+        "llama": "octavo.models.llama:llama",
+        "mistral": "octavo.models.llama:mistral",
+        "qwen2": "octavo.models.qwen:qwen2",
+        "qwen3": "octavo.models.qwen:qwen3",
+    },
+)
+
+_DTYPES = ("float32", "float16", "bfloat16")
+
+# generation_config.json -> SamplingParams
+_GENERATION = {
+    "temperature": "temperature",
+    "top_p": "top_p",
+    "top_k": "top_k",
+    "min_p": "min_p",
+    "repetition_penalty": "repetition_penalty",
+    "max_new_tokens": "max_tokens",
+}
+
+
+def model_config(files: ModelFiles) -> dict[str, Any]:
+    """The model's config, from config.json or GGUF metadata, with the stop tokens that
+    generation_config.json says.
+
+    Raises:
+        ModelError: there is none, or it is not understood.
+    """
+    if files.is_gguf:
+        _known(files.gguf.metadata.get("general.architecture"))
+        return gguf_config(files)
+    config = files.json("config.json")
+    if config is None:
+        raise ModelError(f"{files.path} has no config.json")
+    eos = (files.json("generation_config.json") or {}).get("eos_token_id")
+    return config if eos is None else {**config, "eos_token_id": eos}
+
+
+def model_spec(files: ModelFiles, kv_itemsize: int) -> ModelSpec:
+    """The spec of a model that Octavo can run; `kv_itemsize` is the KV dtype's, in bytes.
+
+    Raises:
+        ModelError: the architecture is unknown, or its config asks for something not supported.
+    """
+    config = model_config(files)
+    family: Callable[[Config, int], ModelSpec] = _known(config.get("model_type"))
+    return family(text_config(config), kv_itemsize)
+
+
+def default_dtype(files: ModelFiles) -> str:
+    """The dtype that the checkpoint's weights are written in; "bfloat16" where quantised.
+
+    Raises:
+        ModelError: it is none that Octavo computes in.
+    """
+    if files.is_gguf:
+        return _gguf_dtype(files)
+    config = files.json("config.json") or {}
+    found = config.get("dtype") or config.get("torch_dtype") or "float32"
+    dtype = str(found).removeprefix("torch.")
+    if dtype not in _DTYPES:
+        raise ModelError(f"config: dtype {dtype!r} is not supported; known: {', '.join(_DTYPES)}")
+    return dtype
+
+
+def generation_defaults(files: ModelFiles) -> dict[str, Any]:
+    """What generation_config.json proposes, in the words of SamplingParams; nothing where it
+    says that the model is to be used without sampling."""
+    found = files.json("generation_config.json") or {}
+    if found.get("do_sample") is False:
+        return {}
+    return {
+        ours: found[theirs] for theirs, ours in _GENERATION.items() if found.get(theirs) is not None
+    }
+
+
+def _known(architecture: Any) -> Any:
+    try:
+        return FAMILIES.load(str(architecture))
+    except KeyError as error:
+        raise ModelError(str(error.args[0])) from error
+
+
+def _gguf_dtype(files: ModelFiles) -> str:
+    """By the matrices; norms are float32 in every file."""
+    kinds = {tensor.type.name for tensor in files.gguf.tensors.values() if len(tensor.shape) > 1}
+    if kinds <= {"F32"}:
+        return "float32"
+    return "float16" if kinds <= {"F16", "F32"} else "bfloat16"

@@ -1,0 +1,103 @@
+"""The exact KV memory of any public decoder config, as KV groups. Reads no weights."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from octavo.base.kv import KVGroup, KVKind
+from octavo.models.config import Config, flag, integer, text_config, value
+from octavo.models.layer_kinds import layer_kinds, window_length
+from octavo.models.state_bytes import state_bytes
+
+_HEADS = ("num_attention_heads", "n_head", "n_heads")
+_KV_HEADS = (
+    "num_key_value_heads",
+    "num_kv_heads",
+    "n_head_kv",
+    "multi_query_group_num",
+    "kv_n_heads",
+)
+_HEAD_DIM = ("head_dim", "attention_head_dim", "kv_channels")
+
+
+def kv_groups(config: Config, itemsize: int) -> tuple[KVGroup, ...]:
+    """Layers with the same kind and window make a group, in order of first appearance.
+
+    `itemsize` is the KV dtype's, in bytes. Mixtures of experts have no influence; layers that
+    read another layer's KV keep none.
+
+    Raises:
+        ModelError: a field is missing, or a layer keeps something not understood.
+    """
+    config = text_config(config)
+    members: dict[KVKind, list[int]] = {}
+    for layer, kinds in enumerate(layer_kinds(config)):
+        for kind in kinds:
+            members.setdefault(kind, []).append(layer)
+    return tuple(_group(config, itemsize, kind, layers) for kind, layers in members.items())
+
+
+def kv_bytes_per_token(groups: tuple[KVGroup, ...]) -> int:
+    """What one more token costs while no window is full yet."""
+    return sum(group.bytes_per_token for group in groups)
+
+
+def _group(config: Config, itemsize: int, kind: KVKind, layers: list[int]) -> KVGroup:
+    window = window_length(config, kind)
+    name = kind if window is None else f"{kind}-{window}"
+    if kind == "state":
+        size = state_bytes(config, itemsize) * len(layers)
+        return KVGroup(name=name, kind=kind, layers=tuple(layers), state_bytes=size)
+    elements = sum(_elements(config, kind, layer) for layer in layers)
+    return KVGroup(
+        name=name,
+        kind=kind,
+        layers=tuple(layers),
+        bytes_per_token=elements * itemsize,
+        window=window,
+    )
+
+
+def _elements(config: Config, kind: KVKind, layer: int) -> int:
+    """Elements that one layer keeps for one token."""
+    if value(config, "kv_lora_rank") is not None:
+        return _latent(config)
+    kv_heads = _kv_heads(config, kind, layer)
+    k_dim = _head_dim(config, kind)
+    v_dim = k_dim
+    if kind == "window":
+        v_dim = integer(config, "swa_v_head_dim", "v_head_dim", default=k_dim)
+    elif value(config, "v_head_dim") is not None:
+        v_dim = integer(config, "v_head_dim")
+    return kv_heads * (k_dim + v_dim)
+
+
+def _latent(config: Config) -> int:
+    """Multi-head latent attention (DeepSeek-V2, arXiv 2405.04434): one latent for K and V and
+    one rotary key for all heads; a sparse indexer (DeepSeek-V3.2) adds its own key."""
+    index = config.get("index_head_dim") or 0
+    return integer(config, "kv_lora_rank") + integer(config, "qk_rope_head_dim") + int(index)
+
+
+def _kv_heads(config: Config, kind: KVKind, layer: int) -> int:
+    if kind == "window" and value(config, "swa_num_key_value_heads") is not None:
+        return integer(config, "swa_num_key_value_heads")
+    if kind == "full" and flag(config, "attention_k_eq_v"):  # Gemma 4
+        return integer(config, "num_global_key_value_heads", *_KV_HEADS)
+    if flag(config, "multi_query") and not flag(config, "new_decoder_architecture"):
+        return integer(config, "multi_query_group_num", default=1)
+    nested = config.get("attn_config")  # MPT, DBRX
+    found = value({**config, **nested} if isinstance(nested, Mapping) else config, *_KV_HEADS)
+    if isinstance(found, (list, tuple)):  # one number per layer (OpenELM)
+        found = found[layer]
+    return integer({_KV_HEADS[0]: found}, _KV_HEADS[0], default=integer(config, *_HEADS))
+
+
+def _head_dim(config: Config, kind: KVKind) -> int:
+    if kind == "window" and value(config, "swa_head_dim") is not None:
+        return integer(config, "swa_head_dim")
+    if kind == "full" and value(config, "global_head_dim") is not None:  # Gemma 4
+        return integer(config, "global_head_dim")
+    if value(config, *_HEAD_DIM) is not None:
+        return integer(config, *_HEAD_DIM)
+    return integer(config, "hidden_size", "n_embd", "d_model") // integer(config, *_HEADS)

@@ -1,0 +1,91 @@
+"""Bytes of the recurrent state that one state layer keeps for one sequence.
+
+A state is a matrix that sums up everything seen, kept in float32 since errors would add up over
+the whole sequence, and the last `kernel - 1` inputs of a short convolution, kept in the KV dtype.
+"""
+
+from __future__ import annotations
+
+from octavo.base.errors import ModelError
+from octavo.models.config import Config, integer, value
+
+_FLOAT32 = 4  # bytes
+
+_MAMBA2_HEADS = ("mamba_n_heads", "mamba_num_heads", "n_mamba_heads")
+
+
+def state_bytes(config: Config, itemsize: int) -> int:
+    """Bytes of one layer, one sequence; `itemsize` is the KV dtype's, in bytes.
+
+    Raises:
+        ModelError: the kind of state is not understood.
+    """
+    matrix, convolution = _elements(config)
+    return matrix * _FLOAT32 + convolution * itemsize
+
+
+def _elements(config: Config) -> tuple[int, int]:
+    """Elements of the matrix and of the convolution's memory."""
+    model_type = config.get("model_type")
+    if value(config, "linear_key_head_dim") is not None:
+        return _gated_delta_net(config)
+    if value(config, "linear_attn_config") is not None:
+        return _kimi_delta(config["linear_attn_config"])
+    if value(config, "conv_L_cache") is not None:
+        return 0, integer(config, "hidden_size") * (integer(config, "conv_L_cache") - 1)
+    if model_type == "mamba2" or value(config, *_MAMBA2_HEADS) is not None:
+        return _mamba2(config)
+    if value(config, "mamba_d_state", "state_size") is not None:
+        return _mamba1(config)
+    raise ModelError(f"config: the state layers of model_type {model_type!r} are not understood")
+
+
+def _mamba1(config: Config) -> tuple[int, int]:
+    """Mamba (arXiv 2312.00752): a state vector for each inner channel."""
+    inner = integer(config, "mamba_expand", "expand", default=2) * integer(config, "hidden_size")
+    if str(config.get("model_type")).endswith("mamba"):  # there it is the mixer's, not an MLP's
+        inner = integer(config, "intermediate_size", default=inner)
+    return inner * _state_size(config), inner * (_kernel(config) - 1)
+
+
+def _mamba2(config: Config) -> tuple[int, int]:
+    """Mamba-2 (arXiv 2405.21060): heads; the convolution runs over x, B and C."""
+    state = _state_size(config)
+    groups = integer(config, "mamba_n_groups", "n_groups", "mamba_ngroups", default=1)
+    inner = _mamba2_inner(config)
+    return inner * state, (inner + 2 * groups * state) * (_kernel(config) - 1)
+
+
+def _mamba2_inner(config: Config) -> int:
+    """Channels in all heads. A head's size may be "auto"."""
+    given = value(config, "mamba_d_ssm")
+    if given is not None:
+        return integer(config, "mamba_d_ssm")
+    size = value(config, "mamba_d_head", "mamba_head_dim", "mamba_headdim")
+    if isinstance(size, int):
+        return size * integer(config, *_MAMBA2_HEADS)
+    return integer(config, "mamba_expand", "expand", default=2) * integer(config, "hidden_size")
+
+
+def _gated_delta_net(config: Config) -> tuple[int, int]:
+    """Gated DeltaNet (arXiv 2412.06464) as in Qwen3-Next: a key by value matrix per value head."""
+    key_dim, value_dim = (integer(config, f"linear_{x}_head_dim") for x in ("key", "value"))
+    keys = integer(config, "linear_num_key_heads") * key_dim
+    values = integer(config, "linear_num_value_heads") * value_dim
+    kernel = integer(config, "linear_conv_kernel_dim", default=4)
+    return values * key_dim, (2 * keys + values) * (kernel - 1)
+
+
+def _kimi_delta(config: Config) -> tuple[int, int]:
+    """Kimi Delta Attention (arXiv 2510.26692): square heads, convolutions over q, k and v."""
+    size = integer(config, "head_dim")
+    inner = integer(config, "num_heads") * size
+    return inner * size, 3 * inner * (integer(config, "short_conv_kernel_size", default=4) - 1)
+
+
+def _state_size(config: Config) -> int:
+    return integer(config, "mamba_d_state", "ssm_state_size", "state_size")
+
+
+def _kernel(config: Config) -> int:
+    return integer(config, "mamba_d_conv", "conv_kernel", default=4)
