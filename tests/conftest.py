@@ -1,0 +1,34 @@
+"""Fixtures that every room's tests share, and the option that names outside workloads."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from octavo.base.errors import ModelError
+from octavo.files.locate import locate
+from octavo.files.model_files import ModelFiles
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--shared", type=Path, help="folder with workloads and traces from outside the project"
+    )
+
+
+@pytest.fixture(scope="session")
+def shared(request: pytest.FixtureRequest) -> Path:
+    folder: Path | None = request.config.getoption("--shared")
+    if folder is None:
+        pytest.skip("needs --shared FOLDER (workloads and traces)")
+    return folder.resolve(strict=True)
+
+
+@pytest.fixture(scope="session")
+def default_model() -> ModelFiles:
+    """SmolLM2-135M-Instruct, pulled once into the user's cache."""
+    try:
+        return locate("smollm2")
+    except ModelError as error:
+        pytest.skip(f"the default model cannot be fetched: {error}")
