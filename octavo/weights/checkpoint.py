@@ -1,0 +1,43 @@
+"""What every checkpoint offers: names and shapes, and one tensor at a time. Knows no format."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal, Protocol
+
+import numpy as np
+
+Dtype = Literal["float32", "float16", "bfloat16"]
+
+STORED: dict[Dtype, type[np.generic]] = {
+    "float32": np.float32,
+    "float16": np.float16,
+    "bfloat16": np.uint16,  # numpy has no bfloat16: its bits
+}
+
+
+@dataclass(frozen=True)
+class RawTensor:
+    """A tensor as it is stored: read-only, and a view of the file where it can be."""
+
+    dtype: Dtype
+    array: np.ndarray  # of STORED[dtype]
+
+
+class Checkpoint(Protocol):
+    """Tensors by their names in Hugging Face layout."""
+
+    def shapes(self) -> dict[str, tuple[int, ...]]:
+        """Every tensor's shape; reads no weights."""
+        ...
+
+    def read(self, name: str) -> RawTensor:
+        """Raises ModelError where the tensor's data cannot be read or understood."""
+        ...
+
+
+def to_float32(raw: RawTensor) -> np.ndarray:
+    """The values, exactly: every float16 and bfloat16 is a float32."""
+    if raw.dtype == "bfloat16":
+        return (raw.array.astype(np.uint32) << np.uint32(16)).view(np.float32)
+    return raw.array.astype(np.float32, copy=False)
