@@ -64,5 +64,8 @@ class Sampled(msgspec.Struct, frozen=True):
 
 
 class StepResult(msgspec.Struct, frozen=True):
+    """What was drawn; or, with `error`, that the whole step failed."""
+
     step: int
     rows: list[Sampled]
+    error: str | None = None

@@ -90,23 +90,16 @@ class Scheduler:
         return StepPlan(self._steps, new, rows, dropped)
 
     def update(self, plan: StepPlan, result: StepResult) -> list[Delta]:
-        """Take in what was drawn; sequences aborted meanwhile are passed over."""
+        """Take in what was drawn; sequences aborted meanwhile are passed over. A step that failed
+        ends its sequences with an error."""
         assert plan.step == result.step, (plan.step, result.step)
+        if result.error is not None:
+            return self._abandon(plan, result.error)
         return [
             self._take(self._live[drawn.sequence_id], drawn)
             for drawn in result.rows
             if drawn.sequence_id in self._live
         ]
-
-    def abandon(self, plan: StepPlan, why: str) -> list[Delta]:
-        """A step failed: end its sequences with an error and unpublish what it had published."""
-        deltas = []
-        for row in plan.rows:
-            if row.sequence_id in self._live:
-                sequence = self._live[row.sequence_id]
-                self._manager.unpublish(sequence, row.start)
-                deltas.append(self._fail(sequence, why))
-        return deltas
 
     def stats(self) -> EngineStats:
         pools = self._manager.pools
@@ -197,6 +190,16 @@ class Scheduler:
             stop_reason=stop,
             num_cached_tokens=sequence.prompt_hit or 0,
         )
+
+    def _abandon(self, plan: StepPlan, why: str) -> list[Delta]:
+        """Nothing the step should have written can be trusted, so it is unpublished too."""
+        deltas = []
+        for row in plan.rows:
+            if row.sequence_id in self._live:
+                sequence = self._live[row.sequence_id]
+                self._manager.unpublish(sequence, row.start)
+                deltas.append(self._fail(sequence, why))
+        return deltas
 
     def _fail(self, sequence: Sequence, why: str) -> Delta:
         self._finish(sequence)

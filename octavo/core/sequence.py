@@ -35,8 +35,8 @@ class Sequence:
         return len(self.token_ids) - len(self.request.prompt_token_ids)
 
     def check(self) -> None:
-        counts = (0, self.num_cached, self.num_computed, self.num_known)
-        assert all(a <= b for a, b in zip(counts, counts[1:], strict=False)), counts
+        counts = (self.num_cached, self.num_computed, self.num_known)
+        assert 0 <= counts[0] <= counts[1] <= counts[2], counts
 
     def append(self, token_id: int) -> tuple[FinishReason | None, int | None]:
         """Add a generated token; why it ends the sequence, if it does, and the stop id."""

@@ -1,1 +1,178 @@
-"""The asyncio side of an engine process."""
+"""The asyncio side of an engine process: streams of deltas, aborts, and its death."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import shutil
+import sys
+import tempfile
+from collections.abc import AsyncGenerator
+from pathlib import Path
+
+import zmq
+import zmq.asyncio
+
+from octavo.base.errors import ConfigError, EngineDeadError, EngineError, RequestError
+from octavo.base.log import logger
+from octavo.base.output import Delta, EngineStats
+from octavo.base.request import Request
+from octavo.base.settings import EngineSettings
+from octavo.engine.info import EngineInfo
+from octavo.engine.wire import (
+    Abort,
+    Add,
+    Failed,
+    Outputs,
+    Ready,
+    Start,
+    Stop,
+    ToEngine,
+    decode_from_engine,
+    encode,
+)
+
+log = logger("client")
+STOP_SECONDS = 5.0  # how long a stopping process may take before it is killed
+
+
+class AsyncEngine:
+    """One engine process and the streams it feeds. Made by `start`, in a running event loop."""
+
+    def __init__(self, process: asyncio.subprocess.Process, folder: Path) -> None:
+        self.info: EngineInfo
+        self.stats = EngineStats()
+        self.dead: str | None = None
+        self._process = process
+        self._folder = folder
+        self._context = zmq.asyncio.Context()
+        self._socket = self._context.socket(zmq.DEALER)
+        self._socket.set_hwm(0)
+        self._socket.bind(_address(folder))
+        self._streams: dict[str, asyncio.Queue[Delta | None]] = {}
+        self._tasks: list[asyncio.Task[None]] = []
+
+    @classmethod
+    async def start(cls, settings: EngineSettings) -> AsyncEngine:
+        """Start the process and wait until its model is loaded.
+
+        Raises:
+            ConfigError: the settings are impossible; the message is the engine's own.
+            EngineError: the engine failed, or its process ended, before it was ready.
+        """
+        folder = Path(tempfile.mkdtemp(prefix="octavo-"))  # mode 0700: nobody else may connect
+        command = (sys.executable, "-m", "octavo.engine.process", _address(folder))
+        engine = cls(await asyncio.create_subprocess_exec(*command), folder)
+        try:
+            await engine._handshake(settings)
+        except BaseException:
+            await engine.close()
+            raise
+        engine._tasks = [asyncio.create_task(engine._read()), asyncio.create_task(engine._watch())]
+        return engine
+
+    async def generate(self, request: Request) -> AsyncGenerator[Delta, None]:
+        """Deltas of one request, the last with a finish reason. Leaving early aborts it.
+
+        Raises:
+            RequestError: the request's id is in use.
+            EngineDeadError: the engine's process has ended.
+        """
+        if self.dead is not None:
+            raise EngineDeadError(self.dead)
+        if request.request_id in self._streams:
+            raise RequestError(f"request_id {request.request_id!r} is in use", "request_id")
+        queue = self._streams[request.request_id] = asyncio.Queue()
+        finished = False
+        try:
+            await self._send(Add(request))
+            while not finished:
+                delta = await queue.get()
+                if delta is None:
+                    raise EngineDeadError(self.dead or "the engine was closed")
+                finished = delta.finish_reason is not None
+                yield delta
+        finally:
+            del self._streams[request.request_id]
+            if not finished and self.dead is None:
+                await self.abort(request.request_id)
+
+    async def abort(self, request_id: str) -> None:
+        """Forget a request and free its blocks; nothing happens if it has finished."""
+        await self._send(Abort([request_id]))
+
+    async def close(self) -> None:
+        """End the process; streams still open raise EngineDeadError."""
+        self._die("the engine was closed")
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        if self._process.returncode is None:
+            await self._send(Stop())
+            await self._end_process()
+        self._socket.close(linger=0)
+        self._context.term()
+        shutil.rmtree(self._folder, ignore_errors=True)
+
+    async def _end_process(self) -> None:
+        try:
+            await asyncio.wait_for(self._process.wait(), STOP_SECONDS)
+        except TimeoutError:
+            self._process.kill()
+            await self._process.wait()
+
+    async def _handshake(self, settings: EngineSettings) -> None:
+        await self._send(Start(settings))
+        answer = asyncio.ensure_future(self._socket.recv())
+        ended = asyncio.ensure_future(self._process.wait())
+        try:
+            await asyncio.wait((answer, ended), return_when=asyncio.FIRST_COMPLETED)
+            if ended.done() and not answer.done():
+                await asyncio.wait((answer,), timeout=0.5)  # its last words may be under way
+            if not answer.done():
+                raise EngineError(f"the engine's process ended ({_cause(ended.result())})")
+            self._take_first(answer.result())
+        finally:
+            for future in (answer, ended):
+                future.cancel()
+            await asyncio.gather(answer, ended, return_exceptions=True)
+
+    def _take_first(self, frame: bytes) -> None:
+        message = decode_from_engine(frame)
+        if isinstance(message, Failed):
+            raise (ConfigError if message.expected else EngineError)(message.message)
+        assert isinstance(message, Ready), message
+        self.info = message.info
+
+    async def _send(self, message: ToEngine) -> None:
+        await self._socket.send(encode(message))
+
+    async def _read(self) -> None:
+        while True:
+            message = decode_from_engine(await self._socket.recv())
+            assert isinstance(message, Outputs), message
+            self.stats = message.stats
+            for delta in message.deltas:
+                if queue := self._streams.get(delta.request_id):
+                    queue.put_nowait(delta)
+
+    async def _watch(self) -> None:
+        code = await self._process.wait()
+        with contextlib.suppress(zmq.ZMQError):  # deliver what it said before it ended
+            while await self._socket.poll(0):
+                await asyncio.sleep(0)
+        self._die(f"the engine's process ended ({_cause(code)})")
+        log.error("%s", self.dead)
+
+    def _die(self, why: str) -> None:
+        self.dead = self.dead or why
+        for queue in self._streams.values():
+            queue.put_nowait(None)
+
+
+def _address(folder: Path) -> str:
+    return f"ipc://{folder}/engine"
+
+
+def _cause(code: int) -> str:
+    return f"signal {-code}" if code < 0 else f"exit code {code}"

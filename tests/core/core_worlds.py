@@ -97,7 +97,7 @@ class World:
         return self._deliver(self.scheduler.update(plan, StepResult(plan.step, drawn)))
 
     def fail(self, plan: StepPlan) -> list[Delta]:
-        return self._deliver(self.scheduler.abandon(plan, "boom"))
+        return self._deliver(self.scheduler.update(plan, StepResult(plan.step, [], error="boom")))
 
     def step(self, tokens: list[int] | None = None) -> list[Delta]:
         return self.finish(self.plan(), tokens or [7])

@@ -22,7 +22,8 @@ def test_decoding_goes_on_while_a_long_prompt_is_computed():
     world.step()
     world.add(request("long", [3] * 40, 2))
     for _ in range(4):
-        assert lengths(plan := world.plan()) == [1, 9]
+        plan = world.plan()
+        assert lengths(plan) == [1, 9]
         world.finish(plan, [7])
     assert lengths(world.plan()) == [1, 4]
 

@@ -1,0 +1,193 @@
+"""The `octavo` command. Imports what a subcommand needs when it runs, so `--help` is quick."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from octavo.base.errors import ConfigError, OctavoError
+from octavo.base.flags import add_flags, take
+from octavo.base.settings import (
+    CacheSettings,
+    EngineSettings,
+    ModelSettings,
+    SchedulerSettings,
+    ServerSettings,
+)
+
+if TYPE_CHECKING:
+    from octavo.base.sampling_params import SamplingParams
+    from octavo.llm import LLM
+
+ENGINE_PARTS = (ModelSettings, CacheSettings, SchedulerSettings, EngineSettings)
+SAMPLING_FLAGS: dict[str, type] = {
+    "max_tokens": int,
+    "temperature": float,
+    "top_p": float,
+    "top_k": int,
+    "min_p": float,
+    "repetition_penalty": float,
+}
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    options = _parser().parse_args(arguments)
+    try:
+        return int(options.run(options) or 0)
+    except OctavoError as error:
+        print(f"octavo: error: {error}", file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        return 130
+
+
+def serve(options: argparse.Namespace) -> int:
+    from octavo.serve.run import serve as run
+
+    return run(_engine_settings(options), ServerSettings(**take(options, ServerSettings)))
+
+
+def chat(options: argparse.Namespace) -> None:
+    from octavo.chat import converse
+
+    llm = _llm(options)
+    converse(llm, _sampling(options, llm), options.system)
+
+
+def generate(options: argparse.Namespace) -> int:
+    prompts = list(_prompts(options))
+    if not prompts:
+        raise ConfigError("no prompt: give one, or --file, or write to standard input")
+    llm = _llm(options)
+    params = _sampling(options, llm)
+    if options.chat:
+        outputs = llm.chat([[{"role": "user", "content": text}] for text in prompts], params)
+    else:
+        outputs = llm.generate(prompts, params)
+    for output in outputs:
+        if options.json:
+            from msgspec import to_builtins
+
+            print(json.dumps(to_builtins(output), ensure_ascii=False))
+        else:
+            print(output.outputs[0].text)
+        if output.error is not None:
+            print(f"octavo: error: {output.error}", file=sys.stderr)
+    return int(any(output.error for output in outputs))
+
+
+def pull(options: argparse.Namespace) -> None:
+    from octavo.files.locate import locate
+
+    print(locate(options.name).path)
+
+
+def bench(options: argparse.Namespace) -> None:
+    from octavo.bench.run import run
+
+    run(options, _engine_settings(options))
+
+
+def _parser() -> argparse.ArgumentParser:
+    from octavo import __version__
+
+    top = argparse.ArgumentParser(
+        prog="octavo", description="LLM inference and serving from a paged KV cache."
+    )
+    top.add_argument("--version", action="version", version=f"octavo {__version__}")
+    commands = top.add_subparsers(title="commands", required=True, metavar="COMMAND")
+    sub = _command(commands, "serve", serve, "serve the OpenAI API over HTTP")
+    _add_engine(sub)
+    add_flags(sub, ServerSettings)
+    sub = _command(commands, "chat", chat, "talk to a model in the terminal")
+    sub.add_argument("--system", help="system message")
+    _add_sampling(sub, max_tokens=1024)
+    _add_engine(sub)
+    sub = _command(commands, "generate", generate, "continue prompts")
+    sub.add_argument("prompts", nargs="*", metavar="PROMPT", help="text; - reads standard input")
+    sub.add_argument("--file", help="file with a prompt on each line")
+    sub.add_argument("--chat", action="store_true", help="prompts are a user's messages")
+    sub.add_argument("--json", action="store_true", help="one JSON object a line, with everything")
+    _add_sampling(sub, max_tokens=128)
+    _add_engine(sub, positional=False)
+    sub = _command(commands, "pull", pull, "fetch a model and print where it lies")
+    sub.add_argument("name", nargs="?", default="smollm2", help="short name or hub id")
+    _add_bench(_command(commands, "bench", bench, "measure speed"))
+    return top
+
+
+def _command(
+    commands: Any, name: str, run: Callable[[argparse.Namespace], int | None], text: str
+) -> argparse.ArgumentParser:
+    parser: argparse.ArgumentParser = commands.add_parser(name, help=text, description=text)
+    parser.set_defaults(run=run)
+    return parser
+
+
+def _add_engine(parser: argparse.ArgumentParser, positional: bool = True) -> None:
+    if positional:
+        parser.add_argument("model", nargs="?", default="smollm2", metavar="MODEL")
+    for part in ENGINE_PARTS:
+        add_flags(parser, part, skip=("model",) if positional else ())
+
+
+def _add_bench(parser: argparse.ArgumentParser) -> None:
+    kinds = parser.add_subparsers(title="kinds", required=True, dest="kind", metavar="KIND")
+    for kind, workload, text in (
+        ("throughput", "mixed", "a workload through LLM, all at once"),
+        ("latency", "single", "a workload one request after another, token by token"),
+        ("serve", "mixed", "a workload over HTTP, all at once, streaming"),
+    ):
+        sub = kinds.add_parser(kind, help=text, description=text)
+        sub.add_argument("--workload", default=workload, help="default: %(default)s")
+        sub.add_argument("--repeats", type=int, default=3, help="timed runs; medians are shown")
+        sub.add_argument("--json", metavar="FILE", help="write the figures here too")
+        if kind == "serve":
+            sub.add_argument("--url", help="a server that runs already; default: start one")
+        _add_engine(sub, positional=False)
+
+
+def _add_sampling(parser: argparse.ArgumentParser, max_tokens: int) -> None:
+    group = parser.add_argument_group("sampling", "what is not given is the model's own default")
+    for name, kind in SAMPLING_FLAGS.items():
+        default = max_tokens if name == "max_tokens" else None
+        group.add_argument("--" + name.replace("_", "-"), type=kind, default=default)
+    group.add_argument("--stop", action="append", help="end where this text appears")
+
+
+def _engine_settings(options: argparse.Namespace) -> EngineSettings:
+    return EngineSettings.flat(**take(options, *ENGINE_PARTS))
+
+
+def _llm(options: argparse.Namespace) -> LLM:
+    from octavo.base.log import configure
+    from octavo.llm import LLM
+
+    configure()
+    llm = LLM(**take(options, *ENGINE_PARTS))
+    print(llm.info.table, file=sys.stderr)
+    return llm
+
+
+def _sampling(options: argparse.Namespace, llm: LLM) -> SamplingParams:
+    from octavo.base.sampling_params import SamplingParams
+
+    given = {name: getattr(options, name) for name in (*SAMPLING_FLAGS, "stop")}
+    wanted = {name: value for name, value in given.items() if value is not None}
+    return SamplingParams(**(llm.info.generation_defaults | wanted))
+
+
+def _prompts(options: argparse.Namespace) -> Iterable[str]:
+    for prompt in options.prompts:
+        yield sys.stdin.read() if prompt == "-" else prompt
+    if options.file:
+        try:
+            yield from Path(options.file).read_text(encoding="utf-8").splitlines()
+        except OSError as error:
+            raise ConfigError(f"--file {options.file}: {error.strerror}") from error
+    if not options.prompts and not options.file and not sys.stdin.isatty():
+        yield from filter(None, [sys.stdin.read().rstrip("\n")])

@@ -1,0 +1,40 @@
+"""The step loop's one step. Knows a scheduler and an executor; nothing of text or sockets."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from octavo.base.output import Delta, EngineStats
+from octavo.base.request import Request
+from octavo.core.scheduler import Scheduler
+from octavo.engine.executor import Executor
+from octavo.engine.info import EngineInfo
+
+
+class Engine:
+    """Requests in, deltas out, one step at a time."""
+
+    def __init__(self, info: EngineInfo, scheduler: Scheduler, executor: Executor) -> None:
+        self.info = info
+        self._scheduler = scheduler
+        self._executor = executor
+
+    @property
+    def has_work(self) -> bool:
+        return self._scheduler.has_work
+
+    @property
+    def stats(self) -> EngineStats:
+        return self._scheduler.stats()
+
+    def add(self, request: Request) -> None:
+        self._scheduler.add(request)
+
+    def abort(self, request_ids: Iterable[str]) -> None:
+        self._scheduler.abort(request_ids)
+
+    def step(self) -> list[Delta]:
+        plan = self._scheduler.schedule()
+        ticket = self._executor.submit(plan)
+        result = self._executor.finish(ticket)
+        return self._scheduler.update(plan, result)

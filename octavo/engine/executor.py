@@ -1,0 +1,44 @@
+"""Carries plans to where they are computed, and results back."""
+
+from __future__ import annotations
+
+from typing import Any, Protocol
+
+from octavo.base.log import logger
+from octavo.base.plan import StepPlan, StepResult
+from octavo.worker.worker import Ticket, Worker
+
+log = logger("executor")
+
+
+class Executor(Protocol):
+    """`submit` starts a step, `finish` draws its tokens; work of the CPU fits in between."""
+
+    def submit(self, plan: StepPlan) -> Any: ...
+    def finish(self, ticket: Any) -> StepResult: ...
+
+
+class InProcessExecutor:
+    """One rank, in this process. A step that fails is a result that says so."""
+
+    def __init__(self, worker: Worker) -> None:
+        self._worker = worker
+
+    def submit(self, plan: StepPlan) -> Ticket | StepResult:
+        try:
+            return self._worker.forward(plan)
+        except Exception as error:  # whatever model code does costs this step, not the engine
+            return _failed(plan.step, error)
+
+    def finish(self, ticket: Ticket | StepResult) -> StepResult:
+        if isinstance(ticket, StepResult):
+            return ticket
+        try:
+            return self._worker.sample(ticket)
+        except Exception as error:  # as above
+            return _failed(ticket.step, error)
+
+
+def _failed(step: int, error: Exception) -> StepResult:
+    log.error("step %d failed", step, exc_info=error)
+    return StepResult(step, [], error=f"{type(error).__name__} while computing")

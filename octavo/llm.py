@@ -1,0 +1,226 @@
+"""The offline face: `LLM`. Prompts in, whole answers out, in the same order."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import msgspec
+from tqdm import tqdm
+
+from octavo.base.errors import RequestError
+from octavo.base.output import CompletionOutput, EngineStats, RequestOutput
+from octavo.base.request import Request
+from octavo.base.sampling_params import SamplingParams
+from octavo.base.settings import EngineSettings
+from octavo.engine.build import build_engine
+from octavo.engine.door import Door
+from octavo.engine.info import EngineInfo
+from octavo.files.locate import locate
+from octavo.text.assembler import Assembler, TextDelta
+from octavo.text.renderer import Renderer, load_renderer
+
+Prompt = str | Sequence[int] | dict[str, Any]
+Messages = Sequence[dict[str, Any]]
+
+
+class LLM:
+    """A model in this process.
+
+    Args:
+        model: short name, folder in Hugging Face layout, .gguf file, or hub id.
+        options: any setting of `EngineSettings`, flat: `dtype`, `kv_memory`, `max_model_len`,
+            `max_num_batched_tokens`, `max_num_seqs`, `prefix_caching`, `seed`,
+            `skip_tokenizer_init`, `load_format` ...
+
+    Raises:
+        ConfigError: a setting is unknown or impossible, or the model cannot be had.
+    """
+
+    def __init__(self, model: str = "smollm2", **options: Any) -> None:
+        settings = EngineSettings.flat(model=model, **options)
+        files = locate(settings.model.model)
+        self._text: Renderer | None = None
+        if not settings.model.skip_tokenizer_init:
+            self._text = load_renderer(
+                files, settings.model.tokenizer, settings.model.chat_template
+            )
+        self._engine = build_engine(settings, files)
+        self._door = Door(self._engine.info, settings.seed)
+
+    @property
+    def info(self) -> EngineInfo:
+        return self._engine.info
+
+    @property
+    def stats(self) -> EngineStats:
+        return self._engine.stats
+
+    @property
+    def text(self) -> Renderer:
+        """Tokenizer and chat template.
+
+        Raises:
+            RequestError: the model was loaded with skip_tokenizer_init.
+        """
+        if self._text is None:
+            raise RequestError("this needs a tokenizer; skip_tokenizer_init is set", "prompt")
+        return self._text
+
+    def default_sampling_params(self) -> SamplingParams:
+        """The model's own defaults, from its generation config."""
+        return SamplingParams(**self.info.generation_defaults)
+
+    def generate(
+        self,
+        prompts: Prompt | Sequence[Prompt],
+        sampling_params: SamplingParams | Sequence[SamplingParams] | None = None,
+        *,
+        use_tqdm: bool = True,
+        priority: Sequence[int] | None = None,
+    ) -> list[RequestOutput]:
+        """Continue every prompt; results in input order.
+
+        A prompt is a text, token ids, `{"prompt": text}` or `{"prompt_token_ids": ids}`, the
+        dicts with `"cache_salt"` if wanted. One that is refused gives an output with `error` set
+        and costs the others nothing.
+
+        Raises:
+            RequestError: the numbers of prompts, params and priorities differ.
+        """
+        listed = _listed(prompts)
+        params = _spread(sampling_params or self.default_sampling_params(), len(listed))
+        ranks = priority or [0] * len(listed)
+        if len(ranks) != len(listed):
+            raise RequestError(f"{len(ranks)} priorities for {len(listed)} prompts", "priority")
+        answers = [self._answer(*job) for job in zip(listed, params, ranks, strict=True)]
+        waiting = {a.request.request_id: a for a in answers if a.request is not None}
+        with tqdm(total=len(answers), desc="prompts", disable=not use_tqdm) as bar:
+            bar.update(len(answers) - len(waiting))
+            for request_id, delta in self._run([a.request for a in answers if a.request]):
+                waiting[request_id].feed(delta)
+                if delta.finish_reason is not None:
+                    bar.update()
+        return [answer.output for answer in answers]
+
+    def chat(
+        self,
+        messages: Messages | Sequence[Messages],
+        sampling_params: SamplingParams | Sequence[SamplingParams] | None = None,
+        *,
+        use_tqdm: bool = True,
+        **template_options: Any,
+    ) -> list[RequestOutput]:
+        """Answer one conversation or several; `template_options` as in the chat template's
+        `render` (`add_generation_prompt`, `continue_final_message`, `tools` ...)."""
+        several = [messages] if messages and isinstance(messages[0], dict) else messages
+        prompts: list[Prompt] = [
+            {"prompt_token_ids": self.text.encode_chat(list(m), **template_options)}  # type: ignore[arg-type]
+            for m in several
+        ]
+        return self.generate(prompts, sampling_params, use_tqdm=use_tqdm)
+
+    def stream(
+        self, prompt: Prompt, sampling_params: SamplingParams | None = None
+    ) -> Iterator[TextDelta]:
+        """Continue one prompt, piece by piece. Leaving early aborts it.
+
+        Raises:
+            RequestError: the prompt is refused.
+        """
+        request, _ = self._request(prompt, sampling_params or self.default_sampling_params(), 0)
+        for _, delta in self._run([request]):
+            yield delta
+
+    def _answer(self, prompt: Prompt, params: SamplingParams, priority: int) -> _Answer:
+        try:
+            request, text = self._request(prompt, params, priority)
+        except RequestError as error:
+            return _Answer(None, RequestOutput(request_id="", error=str(error)))
+        output = RequestOutput(
+            request_id=request.request_id,
+            prompt=text,
+            prompt_token_ids=request.prompt_token_ids,
+        )
+        return _Answer(request, output)
+
+    def _request(
+        self, prompt: Prompt, params: SamplingParams, priority: int
+    ) -> tuple[Request, str | None]:
+        given = prompt if isinstance(prompt, dict) else _as_dict(prompt)
+        text = given.get("prompt")
+        ids = given.get("prompt_token_ids")
+        if (text is None) == (ids is None):
+            raise RequestError("a prompt needs one of 'prompt' and 'prompt_token_ids'", "prompt")
+        if ids is None:
+            ids = self.text.tokenizer.encode(str(text))
+        if self._text is None and params.stop_strings:
+            raise RequestError("stop strings need a tokenizer", "stop")
+        salt = given.get("cache_salt", "")
+        request = self._door.request(list(ids), params, priority=priority, cache_salt=salt)
+        return request, text
+
+    def _run(self, requests: Sequence[Request]) -> Iterator[tuple[str, TextDelta]]:
+        """Step until all are answered; whatever stops this early aborts the rest."""
+        tokenizer = self._text.tokenizer if self._text else None
+        texts = {r.request_id: Assembler(r, tokenizer) for r in requests}
+        try:
+            for request in requests:
+                self._engine.add(request)
+            while texts:
+                for delta in self._engine.step():
+                    if delta.request_id not in texts:
+                        continue
+                    piece = texts[delta.request_id].feed(delta)
+                    if piece.finish_reason is not None:
+                        del texts[delta.request_id]
+                    if piece.cut:
+                        self._engine.abort([delta.request_id])
+                    yield delta.request_id, piece
+        finally:
+            self._engine.abort(list(texts))
+
+
+class _Answer:
+    """One prompt's output while it grows."""
+
+    def __init__(self, request: Request | None, output: RequestOutput) -> None:
+        self.request = request
+        self.output = output
+        self._completion = CompletionOutput(token_ids=[])
+        if request is None:
+            self._completion.finish_reason = "error"
+        output.outputs = [self._completion]
+
+    def feed(self, delta: TextDelta) -> None:
+        mine = self._completion
+        mine.text += delta.text
+        mine.token_ids += delta.token_ids
+        if delta.logprobs:
+            mine.logprobs = (mine.logprobs or []) + delta.logprobs
+            mine.cumulative_logprob = (mine.cumulative_logprob or 0.0) + sum(
+                position.logprob for position in delta.logprobs
+            )
+        mine.finish_reason, mine.stop_reason = delta.finish_reason, delta.stop_reason
+        self.output.error = delta.error
+        self.output.num_cached_tokens = max(self.output.num_cached_tokens, delta.num_cached_tokens)
+
+
+def _as_dict(prompt: str | Sequence[int]) -> dict[str, Any]:
+    return {"prompt": prompt} if isinstance(prompt, str) else {"prompt_token_ids": prompt}
+
+
+def _listed(prompts: Prompt | Sequence[Prompt]) -> list[Prompt]:
+    """One prompt or several -> several. A list of ints is one prompt."""
+    single = isinstance(prompts, (str, dict)) or bool(prompts and isinstance(prompts[0], int))
+    return [prompts] if single else list(prompts)  # type: ignore[list-item,arg-type]
+
+
+def _spread(
+    params: SamplingParams | Sequence[SamplingParams], count: int
+) -> Sequence[SamplingParams]:
+    if isinstance(params, msgspec.Struct):
+        return [params] * count
+    if len(params) != count:
+        raise RequestError(f"{len(params)} sampling_params for {count} prompts", "sampling_params")
+    return params

@@ -1,0 +1,55 @@
+"""Conversation -> token ids, one way for offline and online use."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from octavo.base.errors import ModelError, RequestError
+from octavo.files.model_files import ModelFiles
+from octavo.text.chat_template import ChatTemplate
+from octavo.text.tokenizer import Tokenizer, load_tokenizer
+
+
+class Renderer:
+    """A tokenizer and the chat template that goes with it, if there is one."""
+
+    def __init__(self, tokenizer: Tokenizer, template: ChatTemplate | None) -> None:
+        self.tokenizer = tokenizer
+        self._template = template
+
+    def encode_chat(self, messages: Sequence[Mapping[str, Any]], **options: Any) -> list[int]:
+        """Token ids of a conversation; `options` as in `ChatTemplate.render`.
+
+        Raises:
+            RequestError: the model has no chat template, or the template refuses the messages.
+        """
+        return self.tokenizer.encode_chat(self.render(messages, **options))
+
+    def render(self, messages: Sequence[Mapping[str, Any]], **options: Any) -> str:
+        """The conversation as the text that the model reads."""
+        if self._template is None:
+            raise RequestError("the model has no chat template; start with --chat-template", "messages")
+        return self._template.render(messages, **options)
+
+
+def load_renderer(
+    files: ModelFiles, tokenizer: str | None = None, chat_template: str | None = None
+) -> Renderer:
+    """The model's tokenizer and template, or those given instead by path.
+
+    Raises:
+        ModelError: one of them cannot be found or understood.
+    """
+    loaded = load_tokenizer(files, tokenizer)
+    source = loaded.chat_template if chat_template is None else _read(chat_template)
+    template = ChatTemplate(source, loaded.special_tokens) if source else None
+    return Renderer(loaded, template)
+
+
+def _read(path: str) -> str:
+    try:
+        return Path(path).read_text(encoding="utf-8")
+    except OSError as error:
+        raise ModelError(f"chat_template {path}: {error.strerror}") from error

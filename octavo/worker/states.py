@@ -1,0 +1,72 @@
+"""What the worker remembers of each sequence between steps."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from octavo.base.plan import NewSequence, StepPlan, StepResult
+from octavo.base.sampling_params import SamplingParams
+
+
+class Growing:
+    """An int32 array that grows at its end, in amortised constant time."""
+
+    def __init__(self, values: Sequence[int] = ()) -> None:
+        self._buffer = np.array(values, dtype=np.int32)
+        self._length = len(self._buffer)
+
+    def __len__(self) -> int:
+        return self._length
+
+    @property
+    def values(self) -> np.ndarray:
+        return self._buffer[: self._length]
+
+    def extend(self, values: Sequence[int]) -> None:
+        end = self._length + len(values)
+        if end > len(self._buffer):
+            self._buffer = np.resize(self._buffer, max(2 * end, 16))
+        self._buffer[self._length : end] = values
+        self._length = end
+
+
+class SequenceState:
+    """One sequence as the worker knows it: tokens known, blocks held, how to sample."""
+
+    def __init__(self, new: NewSequence, num_groups: int) -> None:
+        self.tokens = Growing(new.token_ids)
+        self.tables = [Growing() for _ in range(num_groups)]
+        self.prompt_len = new.prompt_len
+        self.params: SamplingParams = new.params
+        self.stop_ids = new.stop_ids
+
+
+class States:
+    """All sequences that run, by id. Follows plans and results; decides nothing."""
+
+    def __init__(self, num_groups: int) -> None:
+        self._num_groups = num_groups
+        self._states: dict[int, SequenceState] = {}
+
+    def __getitem__(self, sequence_id: int) -> SequenceState:
+        return self._states[sequence_id]
+
+    def __len__(self) -> int:
+        return len(self._states)
+
+    def follow(self, plan: StepPlan) -> None:
+        for gone in plan.dropped:
+            del self._states[gone]
+        for new in plan.new:
+            self._states[new.sequence_id] = SequenceState(new, self._num_groups)
+        for row in plan.rows:
+            for table, blocks in zip(
+                self._states[row.sequence_id].tables, row.new_blocks, strict=True
+            ):
+                table.extend(blocks)
+
+    def learn(self, result: StepResult) -> None:
+        for drawn in result.rows:
+            self._states[drawn.sequence_id].tokens.extend(drawn.token_ids)

@@ -1,0 +1,53 @@
+"""Runs batches through torch modules. Knows tensors and devices; nothing of plans."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from functools import partial
+
+import numpy as np
+import torch
+
+from octavo.attention.reference import ReferenceAttention
+from octavo.base.kv import KVLayout
+from octavo.layers.context import StepContext
+from octavo.layers.decoder import Decoder
+from octavo.layers.params import Params
+from octavo.models.spec import ModelSpec
+from octavo.sampling.sampler import Drawn, SamplingRow, sample
+from octavo.weights.checkpoint import Checkpoint
+from octavo.worker.batch import Batch
+
+
+class TorchRunner:
+    """A model with its weights and its KV cache on one device."""
+
+    def __init__(
+        self,
+        spec: ModelSpec,
+        layout: KVLayout,
+        checkpoint: Checkpoint,
+        dtype: str,
+        device: str,
+        watch: Callable[[Iterable[str]], Iterable[str]] = lambda names: names,
+    ) -> None:
+        self._device = torch.device(device)
+        params = Params(getattr(torch, dtype), self._device)
+        self._model = Decoder(spec, params)
+        params.load(checkpoint.read, watch)
+        self.weight_bytes = params.num_bytes
+        self._attention = ReferenceAttention(spec, layout, params.dtype, self._device)
+
+    @torch.inference_mode()
+    def forward(self, batch: Batch) -> torch.Tensor:
+        """Compute one step; logits [S, vocab] float32 of the rows that sample."""
+        attend = partial(self._attention.run, self._attention.plan(batch.attention))
+        context = StepContext(self._tensor(batch.positions), attend)
+        return self._model(self._tensor(batch.token_ids), context, self._tensor(batch.chosen))
+
+    @torch.inference_mode()
+    def sample(self, logits: torch.Tensor, rows: list[SamplingRow]) -> list[Drawn]:
+        return sample(logits, rows)
+
+    def _tensor(self, array: np.ndarray) -> torch.Tensor:
+        return torch.from_numpy(array).to(self._device)

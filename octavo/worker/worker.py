@@ -1,0 +1,62 @@
+"""Computes plans on one rank. Knows sequences by id, their tokens and blocks; decides nothing."""
+
+from __future__ import annotations
+
+from typing import Any, Protocol
+
+from octavo.base.kv import KVLayout
+from octavo.base.plan import Sampled, StepPlan, StepResult
+from octavo.sampling.sampler import Drawn, SamplingRow
+from octavo.worker.batch import Batch, build_batch
+from octavo.worker.states import States
+
+
+class Runner(Protocol):
+    """A model on a device. What `forward` gives is only ever handed to `sample`."""
+
+    def forward(self, batch: Batch) -> Any: ...
+    def sample(self, logits: Any, rows: list[SamplingRow]) -> list[Drawn]: ...
+
+
+class Ticket:
+    """A step under way."""
+
+    def __init__(self, step: int, batch: Batch | None, logits: Any) -> None:
+        self.step = step
+        self.batch = batch
+        self.logits = logits
+
+
+class Worker:
+    """States, batch arrays and a runner, put together."""
+
+    def __init__(self, runner: Runner, layout: KVLayout) -> None:
+        self._runner = runner
+        self._block_size = layout.block_size
+        self._num_groups = len(layout.groups)
+        self._states = States(self._num_groups)
+
+    def forward(self, plan: StepPlan) -> Ticket:
+        self._states.follow(plan)
+        if not plan.rows:
+            return Ticket(plan.step, None, None)
+        batch = build_batch(plan, self._states, self._block_size, self._num_groups)
+        return Ticket(plan.step, batch, self._runner.forward(batch))
+
+    def sample(self, ticket: Ticket) -> StepResult:
+        if ticket.batch is None or not ticket.batch.sampling:
+            return StepResult(ticket.step, [])
+        drawn = self._runner.sample(ticket.logits, ticket.batch.sampling)
+        result = StepResult(
+            ticket.step,
+            [_sampled(s, d) for s, d in zip(ticket.batch.sequence_ids, drawn, strict=True)],
+        )
+        self._states.learn(result)
+        return result
+
+
+def _sampled(sequence_id: int, drawn: Drawn) -> Sampled:
+    if drawn.error is not None:
+        return Sampled(sequence_id, [], error=drawn.error)
+    logprobs = [drawn.logprobs] if drawn.logprobs else None
+    return Sampled(sequence_id, [drawn.token_id], logprobs)

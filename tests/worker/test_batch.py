@@ -1,0 +1,89 @@
+"""Rows to arrays against a plain dictionary; states under random play."""
+
+from __future__ import annotations
+
+import random
+
+import numpy as np
+
+from octavo.base.plan import NewSequence, Row, Sampled, StepPlan, StepResult
+from octavo.base.sampling_params import SamplingParams
+from octavo.worker.batch import build_batch
+from octavo.worker.states import Growing, States
+
+BLOCK = 4
+
+
+def test_growing_equals_a_list():
+    rng = random.Random(0)
+    grown, plain = Growing([1, 2]), [1, 2]
+    for _ in range(200):
+        more = [rng.randrange(100) for _ in range(rng.randrange(0, 9))]
+        grown.extend(more)
+        plain += more
+        assert grown.values.tolist() == plain
+        assert len(grown) == len(plain)
+
+
+def test_arrays_equal_a_plain_account_of_rows():
+    rng = random.Random(1)
+    states = States(num_groups=2)
+    known: dict[int, list[int]] = {}
+    tables: dict[int, list[list[int]]] = {}
+    computed: dict[int, int] = {}
+    next_id = 0
+    for step in range(300):
+        dropped = [s for s in list(known) if rng.random() < 0.1]
+        for gone in dropped:
+            del known[gone], tables[gone], computed[gone]
+        new = []
+        if len(known) < 5:
+            tokens = [rng.randrange(999) for _ in range(rng.randint(1, 20))]
+            new = [NewSequence(next_id, list(tokens), len(tokens), SamplingParams(), (3,))]
+            known[next_id], tables[next_id], computed[next_id] = tokens, [[], []], 0
+            next_id += 1
+        rows = []
+        for s in known:
+            start = computed[s]
+            length = rng.randint(1, len(known[s]) - start)
+            computed[s] += length
+            wanted = -(-computed[s] // BLOCK) - len(tables[s][0])
+            blocks = [[rng.randrange(1, 2**30) for _ in range(wanted)] for _ in range(2)]
+            for table, more in zip(tables[s], blocks, strict=True):
+                table += more
+            rows.append(Row(s, start, length, blocks, computed[s] == len(known[s])))
+        plan = StepPlan(step, new, rows, dropped)
+        states.follow(plan)
+        assert len(states) == len(known)
+        check(build_batch(plan, states, BLOCK, 2), plan, known, tables)
+        drawn = [Sampled(r.sequence_id, [rng.randrange(999)]) for r in rows if r.samples]
+        states.learn(StepResult(step, drawn))
+        for d in drawn:
+            known[d.sequence_id] += d.token_ids
+
+
+def check(batch, plan, known, tables):
+    at = 0
+    sampling = []
+    for r, row in enumerate(plan.rows):
+        positions = list(range(row.start, row.start + row.length))
+        span = slice(at, at + row.length)
+        assert batch.attention.row_starts[r] == at
+        assert batch.attention.context_lens[r] == row.start + row.length
+        assert batch.positions[span].tolist() == positions
+        assert batch.token_ids[span].tolist() == [known[row.sequence_id][p] for p in positions]
+        for g, table in enumerate(tables[row.sequence_id]):
+            assert batch.attention.tables[g][r, : len(table)].tolist() == table
+            assert not batch.attention.tables[g][r, len(table) :].any()
+            slots = [table[p // BLOCK] * BLOCK + p % BLOCK for p in positions]
+            assert batch.attention.slots[g][span].tolist() == slots
+            assert batch.attention.slots[g].dtype == np.int64
+        at += row.length
+        if row.samples:
+            sampling.append((row.sequence_id, at - 1))
+    assert batch.sequence_ids == [s for s, _ in sampling]
+    assert batch.chosen.tolist() == [last for _, last in sampling]
+    for row, (s, _) in zip(batch.sampling, sampling, strict=True):
+        assert row.token_ids.tolist() == known[s]
+        assert row.position == len(known[s])
+        assert row.stop_ids == (3,)
