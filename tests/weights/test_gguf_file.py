@@ -41,8 +41,12 @@ def test_values_equal_dequantize(tmp_path: Path, kind: str) -> None:
 
 @pytest.mark.parametrize(
     ("family", "overrides"),
-    [("llama", {"attention_bias": True, "mlp_bias": True}), ("llama3", {}), ("qwen2", {})]
-    + [("qwen3", {})],
+    [
+        ("llama", {"attention_bias": True, "mlp_bias": True}),
+        ("llama3", {}),
+        ("qwen2", {}),
+        ("qwen3", {}),
+    ],
 )
 def test_equals_the_model(tmp_path: Path, family: str, overrides: dict[str, Any]) -> None:
     model = tiny_model(tmp_path / "hf", family, **overrides)

@@ -1,0 +1,258 @@
+"""Specs of the families against models that Transformers made, and every refusal by name."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from tiny_gguf import tiny_gguf
+from tiny_models import FAMILIES, tiny_model
+
+from octavo.base.errors import ModelError
+from octavo.files.model_files import ModelFiles
+from octavo.models.families import default_dtype, generation_defaults, model_spec
+from octavo.models.spec import ModelSpec
+
+CONFIG: dict[str, Any] = {
+    "model_type": "llama",
+    "vocab_size": 512,
+    "hidden_size": 64,
+    "intermediate_size": 128,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "max_position_embeddings": 512,
+}
+
+
+def folder(path: Path, config: dict[str, Any], generation: Any = None) -> ModelFiles:
+    (path / "config.json").write_text(json.dumps(config))
+    if generation is not None:
+        (path / "generation_config.json").write_text(json.dumps(generation))
+    return ModelFiles("m", path)
+
+
+def spec_of(path: Path, **changes: Any) -> ModelSpec:
+    return model_spec(folder(path, {**CONFIG, **changes}), 2)
+
+
+@pytest.mark.parametrize(
+    ("family", "overrides"),
+    [(family, {}) for family in FAMILIES]
+    + [
+        ("llama", {"attention_bias": True, "mlp_bias": True, "head_dim": 32}),
+        ("llama", {"num_key_value_heads": 1, "tie_word_embeddings": True}),
+        ("mistral", {"head_dim": 8, "sliding_window": None}),
+        ("qwen3", {"attention_bias": True}),
+    ],
+)
+def test_parameters_and_rope_are_the_models(
+    tmp_path: Path, family: str, overrides: dict[str, Any]
+) -> None:
+    model = tiny_model(tmp_path, family, **overrides)
+    spec = model_spec(ModelFiles("tiny", tmp_path), 4)
+    theirs = {name: tuple(param.shape) for name, param in model.named_parameters()}
+    assert {param.name: param.shape for param in spec.params()} == theirs
+    rope = spec.layers[0].attention.rope
+    assert rope is not None
+    np.testing.assert_array_max_ulp(
+        np.array(rope.inv_freq, np.float32), model.model.rotary_emb.inv_freq.numpy(), maxulp=1
+    )
+    assert (spec.tied, spec.max_model_len, spec.eos_token_ids, spec.bos_token_id) == (
+        model.config.tie_word_embeddings,
+        512,
+        (2,),
+        1,
+    )
+
+
+def test_windows_by_layer_are_transformers_own(tmp_path: Path) -> None:
+    model = tiny_model(
+        tmp_path, "qwen2", num_hidden_layers=3, use_sliding_window=True, sliding_window=24,
+        max_window_layers=1,
+    )  # fmt: skip
+    spec = model_spec(ModelFiles("tiny", tmp_path), 4)
+    theirs = [layer.self_attn.sliding_window for layer in model.model.layers]
+    assert [layer.attention.window for layer in spec.layers] == theirs == [None, 24, 24]
+    assert [(g.kind, g.layers, g.window) for g in spec.kv_groups] == [
+        ("full", (0,), None),
+        ("window", (1, 2), 24),
+    ]
+
+
+def test_windows_without_layer_types(tmp_path: Path) -> None:
+    qwen = {"model_type": "qwen2", "sliding_window": 24, "max_window_layers": 1}
+    on = spec_of(tmp_path, **qwen, use_sliding_window=True)
+    assert [layer.attention.window for layer in on.layers] == [None, 24]
+    off = spec_of(tmp_path, **qwen, use_sliding_window=False)
+    absent = spec_of(tmp_path, **qwen)
+    assert {layer.attention.window for layer in (*off.layers, *absent.layers)} == {None}
+
+
+@pytest.mark.parametrize(
+    ("family", "kind"), [("llama3", "Q4_1"), ("qwen2", "F16"), ("qwen3", "F32")]
+)
+def test_gguf_gives_the_same_spec(tmp_path: Path, family: str, kind: str) -> None:
+    tiny_gguf(tmp_path / "m.gguf", tiny_model(tmp_path, family), kind)
+    hf, gguf = (model_spec(ModelFiles("m", p), 2) for p in (tmp_path, tmp_path / "m.gguf"))
+    assert hf.params() == gguf.params()
+    assert hf.kv_groups == gguf.kv_groups
+    assert (hf.eos_token_ids, hf.max_model_len) == (gguf.eos_token_ids, gguf.max_model_len)
+    ours, theirs = hf.layers[1].attention, gguf.layers[1].attention
+    assert ours.rope is not None and theirs.rope is not None
+    np.testing.assert_allclose(theirs.rope.inv_freq, ours.rope.inv_freq, rtol=1e-6)
+    assert theirs.q == ours.q and theirs.scale == ours.scale
+
+
+def test_gguf_yarn_multiplies_its_attention_factor(tmp_path: Path) -> None:
+    yarn = {
+        "rope__scaling__type": "yarn",
+        "rope__scaling__factor": 4.0,
+        "rope__scaling__original_context_length": 128,
+    }
+    model = tiny_model(tmp_path, "qwen2")
+    factors = []
+    for extra in ({}, {"rope__scaling__attn_factor": 0.5}):
+        tiny_gguf(tmp_path / "m.gguf", model, **yarn, **extra)
+        rope = model_spec(ModelFiles("m", tmp_path / "m.gguf"), 2).layers[0].attention.rope
+        assert rope is not None
+        factors.append(rope.attention_factor)
+    assert factors[0] == pytest.approx(0.1 * np.log(4) + 1)
+    assert factors[1] == pytest.approx(factors[0] / 2)
+
+
+@pytest.mark.parametrize(
+    ("key", "found"),
+    [
+        ("expert_count", 8),
+        ("attention__sliding_window", 64),
+        ("final_logit_softcapping", 30.0),
+        ("rope__dimension_count", 8),
+        ("attention__value_length", 8),
+        ("rope__scaling__type", "longrope"),
+        ("rope__scaling__attn_factor", 0.5),
+        ("something_new", True),
+    ],
+)
+def test_gguf_keys_refused_by_name(tmp_path: Path, key: str, found: Any) -> None:
+    keys = {key: found} | ({"rope__scaling__factor": 2.0} if found == "longrope" else {})
+    tiny_gguf(tmp_path / "m.gguf", tiny_model(tmp_path, "llama"), **keys)
+    named = found if found == "longrope" else key.replace("__", r"\.")
+    with pytest.raises(ModelError, match=named):
+        model_spec(ModelFiles("m", tmp_path / "m.gguf"), 2)
+
+
+def test_unknown_architecture_lists_the_known(tmp_path: Path) -> None:
+    with pytest.raises(ModelError, match="'gpt9'; known: llama, mistral, qwen2, qwen3"):
+        spec_of(tmp_path, model_type="gpt9")
+
+
+def test_no_config(tmp_path: Path) -> None:
+    with pytest.raises(ModelError, match=r"no config\.json"):
+        model_spec(ModelFiles("m", tmp_path), 2)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"hidden_act": "relu6"},
+        {"quantization_config": {"quant_method": "awq"}},
+        {"attn_logit_softcapping": 50.0},
+        {"num_local_experts": 8},
+        {"partial_rotary_factor": 0.5},
+        {"logits_scaling": 8.0},
+        {"sliding_window": 1024},
+        {"rope_scaling": {"type": "dynamic", "factor": 2.0}},
+        {"num_attention_heads": 4.5},
+        {"num_key_value_heads": 3},
+        {"num_hidden_layers": None},
+        {"rms_norm_eps": "small"},
+        {"tie_word_embeddings": "yes"},
+        {"head_dim": 7},
+        {"layer_types": ["full_attention", "linear_attention"]},
+        {"layer_types": ["full_attention"]},
+        {"layer_types": ["full_attention", "odd_attention"]},
+        {"eos_token_id": "</s>"},
+    ],
+)
+def test_config_refused_by_name(tmp_path: Path, change: dict[str, Any]) -> None:
+    name = next(iter(change))
+    word = {
+        "rope_scaling": "dynamic",
+        "num_key_value_heads": "3 KV heads",
+        "layer_types": "layer type|state layers",
+    }.get(name, name)
+    with pytest.raises(ModelError, match=word):
+        spec_of(tmp_path, **change)
+
+
+@pytest.mark.parametrize("change", [{"pretraining_tp": 4}, {"num_experts": 0}, {"is_causal": True}])
+def test_harmless_options_pass(tmp_path: Path, change: dict[str, Any]) -> None:
+    assert spec_of(tmp_path, **change) == spec_of(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("config", "generation", "ids"),
+    [
+        (7, None, (7,)),
+        ([7, 8], None, (7, 8)),
+        (None, None, ()),
+        (7, {"eos_token_id": [9, 7]}, (9, 7)),
+        (7, {"top_k": 3}, (7,)),
+    ],
+)
+def test_eos(tmp_path: Path, config: Any, generation: Any, ids: tuple[int, ...]) -> None:
+    files = folder(tmp_path, {**CONFIG, "eos_token_id": config}, generation)
+    assert model_spec(files, 2).eos_token_ids == ids
+
+
+@pytest.mark.parametrize(
+    ("found", "dtype"),
+    [
+        ({"torch_dtype": "bfloat16"}, "bfloat16"),
+        ({"dtype": "float16"}, "float16"),
+        ({"torch_dtype": "torch.float32"}, "float32"),
+        ({}, "float32"),
+    ],
+)
+def test_default_dtype(tmp_path: Path, found: dict[str, Any], dtype: str) -> None:
+    assert default_dtype(folder(tmp_path, found)) == dtype
+
+
+def test_unknown_dtype(tmp_path: Path) -> None:
+    with pytest.raises(ModelError, match="float8"):
+        default_dtype(folder(tmp_path, {"dtype": "float8"}))
+
+
+@pytest.mark.parametrize(
+    ("kind", "dtype"),
+    [("F32", "float32"), ("F16", "float16"), ("BF16", "bfloat16"), ("Q8_0", "bfloat16")],
+)
+def test_default_dtype_of_gguf(tmp_path: Path, kind: str, dtype: str) -> None:
+    tiny_gguf(tmp_path / "m.gguf", tiny_model(tmp_path, "qwen2"), kind)
+    assert default_dtype(ModelFiles("m", tmp_path / "m.gguf")) == dtype
+
+
+@pytest.mark.parametrize(
+    ("generation", "defaults"),
+    [
+        (None, {}),
+        ({"do_sample": False, "temperature": 0.6}, {}),
+        (
+            {
+                "do_sample": True,
+                "temperature": 0.6,
+                "top_k": 20,
+                "max_new_tokens": 99,
+                "typical": 1,
+            },
+            {"temperature": 0.6, "top_k": 20, "max_tokens": 99},
+        ),
+        ({"top_p": 0.9, "min_p": None, "eos_token_id": 3}, {"top_p": 0.9}),
+    ],
+)
+def test_generation_defaults(tmp_path: Path, generation: Any, defaults: dict[str, Any]) -> None:
+    assert generation_defaults(folder(tmp_path, CONFIG, generation)) == defaults

@@ -1,0 +1,149 @@
+"""Memory arithmetic: properties of every layout, and messages whose advice is true."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from octavo.base.errors import CapacityError, ModelError
+from octavo.base.kv import KVGroup, KVLayout
+from octavo.base.units import parse_bytes
+from octavo.models.llama import llama
+from octavo.models.memory import (
+    blocks_for,
+    check_fit,
+    full_length_requests,
+    kv_bytes_for,
+    kv_layout,
+    weight_bytes,
+)
+from octavo.models.memory_table import memory_table
+
+CONFIG = {
+    "vocab_size": 32,
+    "hidden_size": 8,
+    "intermediate_size": 16,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 2,
+    "max_position_embeddings": 64,
+}
+
+
+def group(index: int, bytes_per_token: int) -> KVGroup:
+    return KVGroup(name=f"g{index}", layers=(index,), bytes_per_token=bytes_per_token)
+
+
+# Few distinct sizes, so that groups often share a pool.
+some_groups = st.lists(st.sampled_from([4, 6, 8, 1000]), min_size=1, max_size=5).map(
+    lambda sizes: tuple(group(i, size) for i, size in enumerate(sizes))
+)
+block_sizes = st.sampled_from([1, 8, 16, 32])
+
+
+@given(some_groups, block_sizes, st.integers(0, 10**6))
+def test_layout_is_exact(groups: tuple[KVGroup, ...], block_size: int, budget: int) -> None:
+    try:
+        layout = kv_layout(groups, block_size, budget)
+    except CapacityError:
+        assert kv_bytes_for(groups, block_size, 1) > budget
+        return
+    assert layout.total_bytes <= budget
+    assert layout.total_bytes + sum(g.page_bytes(block_size) for g in groups) > budget
+    assert sorted(i for pool in layout.pools for i in pool.groups) == list(range(len(groups)))
+    assert len({pool.page_bytes for pool in layout.pools}) == len(layout.pools)
+    usable = set()
+    for pool in layout.pools:
+        assert all(groups[i].page_bytes(block_size) == pool.page_bytes for i in pool.groups)
+        assert (pool.num_blocks - 1) % len(pool.groups) == 0  # all but the null block
+        usable.add((pool.num_blocks - 1) // len(pool.groups))
+    assert usable == {layout.max_tokens // block_size}
+
+
+@given(st.integers(0, 1000), block_sizes)
+def test_blocks_for_wastes_less_than_one_block(num_tokens: int, block_size: int) -> None:
+    assert 0 <= blocks_for(num_tokens, block_size) * block_size - num_tokens < block_size
+
+
+@given(some_groups, block_sizes, st.integers(1, 10**7), st.integers(1, 5000))
+def test_advice_is_the_smallest_that_fits(
+    groups: tuple[KVGroup, ...], block_size: int, budget: int, max_model_len: int
+) -> None:
+    try:
+        layout = kv_layout(groups, block_size, budget)
+        check_fit(layout, budget, max_model_len)
+    except CapacityError as error:
+        _check_advice(str(error), groups, block_size, budget, max_model_len)
+    else:
+        assert full_length_requests(layout, max_model_len) >= 1
+
+
+def _check_advice(
+    message: str, groups: tuple[KVGroup, ...], block_size: int, budget: int, max_model_len: int
+) -> None:
+    advised = re.search(r"--kv-memory (\w+)", message)
+    assert advised is not None
+    more = parse_bytes(advised[1], 0)
+    length = re.search(r"--max-model-len (\d+)", message)
+    if length is None:  # not even one block: any length is too long
+        check_fit(kv_layout(groups, block_size, more), more, 1)
+        return
+    check_fit(kv_layout(groups, block_size, more), more, max_model_len)
+    check_fit(kv_layout(groups, block_size, budget), budget, int(length[1]))
+    with pytest.raises(CapacityError):
+        check_fit(kv_layout(groups, block_size, budget), budget, int(length[1]) + 1)
+    slack = 1 if more < 2**20 else 2**20  # advice above one MiB is in whole MiB
+    if kv_bytes_for(groups, block_size, 1) <= more - slack:
+        with pytest.raises(CapacityError):
+            check_fit(kv_layout(groups, block_size, more - slack), budget, max_model_len)
+
+
+def test_message_names_everything() -> None:
+    layout = kv_layout((group(0, 1024),), 16, 100 * 2**20)
+    # 1 GiB of tokens is 2**20 tokens, 65536 blocks and the null block
+    with pytest.raises(CapacityError) as caught:
+        check_fit(layout, 100 * 2**20, 2**20)
+    assert str(caught.value) == (
+        "one sequence of 1048576 tokens needs 1.00 GiB of KV cache, which has 100.00 MiB; "
+        "use --kv-memory 1025MiB or --max-model-len 102384"
+    )
+
+
+def test_state_groups_have_no_blocks() -> None:
+    with pytest.raises(ModelError, match="state"):
+        kv_layout((KVGroup(name="state", kind="state", layers=(0,), state_bytes=8),), 16, 10**6)
+
+
+def test_weight_bytes() -> None:
+    # embedding 32*8; a layer: 4 * 8*8 attention, 3 * 8*16 mlp, 2 * 8 norms; norm 8; head 32*8
+    count = 256 + 2 * (4 * 64 + 3 * 128 + 16) + 8 + 256
+    assert weight_bytes(llama(CONFIG, 2), 2) == 2 * count
+    assert weight_bytes(llama({**CONFIG, "tie_word_embeddings": True}, 2), 4) == 4 * (count - 256)
+
+
+def test_table_says_what_fits() -> None:
+    spec = llama(CONFIG, 2)  # KV of a token: 2 layers * 2 * 8 * 2 bytes = 64
+    layout = kv_layout(spec.kv_groups, 16, 11 * 16 * 64)  # 10 blocks and the null block
+    table = memory_table(spec, layout, dtype="float32", kv_dtype="bfloat16", max_model_len=64)
+    lines = table.splitlines()
+    assert len({len(line) for line in lines}) == 1
+    squeezed = [re.sub(r"\s+", " ", line.strip("│ ")) for line in lines[1:-1]]
+    assert squeezed == [
+        "weights 7.16 KiB 1,832 parameters, float32",
+        "KV per token 64 B bfloat16",
+        "KV block 1.00 KiB 16 tokens, 2 layers, full",
+        "KV blocks 10 usable, of each group",
+        "KV tokens 160",
+        "KV total 11.00 KiB null blocks included",
+        "requests 2 fit at once with 64 tokens each",
+    ]
+
+
+def test_table_has_a_line_for_each_group() -> None:
+    layout: KVLayout = kv_layout((group(0, 64), group(1, 32)), 16, 10**5)
+    table = memory_table(
+        llama(CONFIG, 2), layout, dtype="float32", kv_dtype="float32", max_model_len=64
+    )
+    assert [name for name in ("g0", "g1") if name in table] == ["g0", "g1"]
