@@ -5,10 +5,15 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 from octavo.base.errors import ModelError
 from octavo.files.locate import locate
 from octavo.files.model_files import ModelFiles
+
+# A busy machine makes examples slow, not wrong.
+settings.register_profile("octavo", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("octavo")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
