@@ -1,0 +1,101 @@
+"""What the scheduler added to a request (`Delta`) -> what its client reads (`TextDelta`).
+
+The one way from token ids to text, streamed or not: whoever answers at once joins the pieces.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from octavo.base.output import Delta, FinishReason
+from octavo.base.plan import TokenLogprobs
+from octavo.base.request import Request
+from octavo.text.detokenizer import Detokenizer
+from octavo.text.stop_strings import StopStrings
+from octavo.text.tokenizer import Tokenizer
+
+
+class TextDelta(msgspec.Struct, frozen=True, kw_only=True):
+    """A `Delta` with its text. Text may come later than its tokens: it is held back while a
+    character is unfinished or a stop string may have begun."""
+
+    text: str
+    token_ids: list[int]
+    logprobs: list[TokenLogprobs] | None = None  # as many as token_ids
+    finish_reason: FinishReason | None = None
+    stop_reason: int | str | None = None
+    num_cached_tokens: int = 0
+    error: str | None = None
+    cut: bool = False  # a stop string ended it, the engine still runs: abort the request there
+
+
+class Assembler:
+    """Detokenizes one sequence and ends it at a stop string."""
+
+    def __init__(self, request: Request, tokenizer: Tokenizer | None) -> None:
+        """Without a tokenizer, or with `detokenize` off, token ids pass and there is no text."""
+        params = request.params
+        self._min_tokens = params.min_tokens
+        self._shows_stop = params.include_stop_str_in_output
+        self._stops = StopStrings(params.stop_strings, self._shows_stop)
+        self._num_tokens = 0
+        self._finished = False
+        self._detokenizer: Detokenizer | None = None
+        if tokenizer is not None and params.detokenize:
+            self._detokenizer = Detokenizer(
+                tokenizer, request.prompt_token_ids, params.skip_special_tokens
+            )
+
+    def feed(self, delta: Delta) -> TextDelta:
+        """Take the next delta. None may follow one that was answered with a finish reason.
+
+        A token that ended the request (EOS or a stop token id) is kept but has no text, unless
+        `include_stop_str_in_output`. A stop string counts if the token that completes it comes
+        after the first `min_tokens` ones; later tokens are dropped, from this delta too.
+        """
+        assert not self._finished, f"request {delta.request_id} has already finished"
+        self._finished = delta.finish_reason is not None
+        if self._detokenizer is None:
+            return _text_delta(delta, "")
+        pieces = []
+        for count, id in enumerate(_shown(delta, self._shows_stop), 1):
+            pieces.append(self._push(self._detokenizer, id))
+            if self._stops.hit is not None:
+                return self._cut(delta, "".join(pieces), count)
+        if self._finished:
+            pieces += self._stops.flush(), self._detokenizer.finish()
+        return _text_delta(delta, "".join(pieces))
+
+    def _push(self, detokenizer: Detokenizer, id: int) -> str:
+        """One token at a time, so that it is known which one completes a stop string."""
+        self._num_tokens += 1
+        return self._stops.push(detokenizer.push((id,)), armed=self._num_tokens > self._min_tokens)
+
+    def _cut(self, delta: Delta, text: str, count: int) -> TextDelta:
+        self._finished = True
+        return msgspec.structs.replace(
+            _text_delta(delta, text),
+            token_ids=delta.token_ids[:count],
+            logprobs=None if delta.logprobs is None else delta.logprobs[:count],
+            finish_reason="stop",
+            stop_reason=self._stops.hit,
+            cut=delta.finish_reason is None,
+        )
+
+
+def _shown(delta: Delta, shows_stop: bool) -> list[int]:
+    """The tokens that have text."""
+    hides_last = delta.finish_reason == "stop" and not shows_stop
+    return delta.token_ids[:-1] if hides_last else delta.token_ids
+
+
+def _text_delta(delta: Delta, text: str) -> TextDelta:
+    return TextDelta(
+        text=text,
+        token_ids=delta.token_ids,
+        logprobs=delta.logprobs,
+        finish_reason=delta.finish_reason,
+        stop_reason=delta.stop_reason,
+        num_cached_tokens=delta.num_cached_tokens,
+        error=delta.error,
+    )

@@ -1,0 +1,214 @@
+"""Chat messages -> one prompt text, by the model's own Jinja template.
+
+The template comes with the model and is not trusted: it runs in Jinja's sandbox, and what it
+writes is bounded. The environment has the extras that templates written for Hugging Face use.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from typing import Any
+
+from jinja2 import TemplateError, TemplateSyntaxError, nodes
+from jinja2.ext import Extension, loopcontrols
+from jinja2.parser import Parser
+from jinja2.sandbox import ImmutableSandboxedEnvironment
+
+from octavo.base.errors import ModelError, RequestError
+
+Message = Mapping[str, Any]
+
+MAX_CHARACTERS = 2**24  # of a rendered chat
+_END_MARK = "END_OF_THE_FINAL_MESSAGE "  # the space shows whether the template trims
+_PROBE = "octavo-probe"
+
+# What an expression of a template can raise over messages of an unexpected shape.
+_RENDER_ERRORS = (
+    TemplateError,
+    TypeError,
+    ValueError,
+    LookupError,
+    ArithmeticError,
+    AttributeError,
+    RecursionError,
+)
+
+
+class ChatTemplate:
+    """A compiled template. Never changes after it is made, so threads may share it.
+
+    Clients write a message's content as a string or as a list of parts. Some templates know one
+    form, some both; which, is found once by rendering a short message in each form. A form that
+    the template does not show is turned into the other: text parts are joined by newlines, a
+    string becomes one text part.
+    """
+
+    def __init__(self, source: str, special_tokens: Mapping[str, str]) -> None:
+        """`special_tokens` are the template's variables such as `bos_token`.
+
+        Raises:
+            ModelError: the template's syntax is wrong; the message names the line.
+        """
+        try:
+            self._template = _environment().from_string(source)
+        except TemplateSyntaxError as error:
+            raise ModelError(f"chat template, line {error.lineno}: {error.message}") from error
+        self._special_tokens = dict(special_tokens)
+        self._shows_strings = self._shows(_PROBE)
+        self._shows_parts = self._shows([{"type": "text", "text": _PROBE}])
+
+    def render(
+        self,
+        messages: Sequence[Message],
+        *,
+        add_generation_prompt: bool = True,
+        continue_final_message: bool = False,
+        tools: Sequence[Mapping[str, Any]] | None = None,
+        documents: Sequence[Mapping[str, Any]] | None = None,
+        **kwargs: Any,
+    ) -> str:
+        """The prompt text. `kwargs` are further variables of the template.
+
+        `add_generation_prompt` opens the assistant's turn; `continue_final_message` leaves the
+        last message open instead, so that the model continues it.
+
+        Raises:
+            RequestError: the template refuses the messages or cannot show them.
+        """
+        if continue_final_message and add_generation_prompt:
+            raise RequestError(
+                "continue_final_message and add_generation_prompt exclude each other",
+                "continue_final_message",
+            )
+        chat = [self._fitted(message) for message in messages]
+        if not chat:
+            raise RequestError("messages must not be empty", "messages")
+        if continue_final_message:
+            chat[-1] = _marked(chat[-1])
+        text = self._run(
+            chat,
+            add_generation_prompt=add_generation_prompt,
+            tools=tools,
+            documents=documents,
+            **kwargs,
+        )
+        return _up_to_mark(text) if continue_final_message else text
+
+    def _run(self, chat: Sequence[Message], **variables: Any) -> str:
+        pieces, size = [], 0
+        try:
+            for piece in self._template.generate(
+                **{**self._special_tokens, **variables, "messages": chat}
+            ):
+                pieces.append(piece)
+                size += len(piece)
+                if size > MAX_CHARACTERS:
+                    raise RequestError(
+                        f"messages make a prompt of over {MAX_CHARACTERS} characters", "messages"
+                    )
+        except _RENDER_ERRORS as error:
+            raise RequestError(
+                f"messages do not fit the model's chat template: {error}", "messages"
+            ) from error
+        return "".join(pieces)
+
+    def _shows(self, content: Any) -> bool:
+        """Whether the template writes this content's text, and not the look of its Python value."""
+        try:
+            text = self._run([{"role": "user", "content": content}], add_generation_prompt=False)
+        except RequestError:
+            return False
+        return _PROBE in text and "'text'" not in text and '"text"' not in text
+
+    def _fitted(self, message: Message) -> dict[str, Any]:
+        """The message with content in a form that the template shows, and without null fields,
+        which clients send for absent ones and templates would print."""
+        fitted = {key: value for key, value in message.items() if value is not None}
+        content = fitted.get("content")
+        if isinstance(content, str) and self._shows_parts and not self._shows_strings:
+            fitted["content"] = [{"type": "text", "text": content}]
+        elif isinstance(content, list):
+            texts = [_text_of(part) for part in content]
+            fitted["content"] = content if self._shows_parts else "\n".join(texts)
+        return fitted
+
+
+def _text_of(part: Any) -> str:
+    if isinstance(part, str):
+        return part
+    kind = part.get("type") if isinstance(part, Mapping) else type(part).__name__
+    if kind != "text" or not isinstance(part.get("text"), str):
+        raise RequestError(f"messages: this model cannot read content of type {kind!r}", "messages")
+    return str(part["text"])
+
+
+def _marked(message: dict[str, Any]) -> dict[str, Any]:
+    """The message with a mark after its last text."""
+    content = message.get("content")
+    if isinstance(content, str):
+        return message | {"content": content + _END_MARK}
+    parts = list(content) if isinstance(content, list) else []
+    for index in reversed(range(len(parts))):
+        if isinstance(parts[index], Mapping) and isinstance(parts[index].get("text"), str):
+            parts[index] = {**parts[index], "text": parts[index]["text"] + _END_MARK}
+            return message | {"content": parts}
+    raise RequestError("continue_final_message: the last message has no text", "messages")
+
+
+def _up_to_mark(text: str) -> str:
+    """Cut where the last message ends. A template that trims the message has trimmed the mark's
+    own space, and would have trimmed the message's."""
+    end = text.rfind(_END_MARK.rstrip())
+    if end < 0:
+        raise RequestError(
+            "continue_final_message: the chat template does not show the last message", "messages"
+        )
+    return text[:end] if text.startswith(_END_MARK, end) else text[:end].rstrip()
+
+
+class _Generation(Extension):
+    """`{% generation %}`, which marks what the assistant wrote for training, shows its body."""
+
+    tags = {"generation"}  # noqa: RUF012  (jinja2's own way)
+
+    def parse(self, parser: Parser) -> nodes.Node:
+        line = next(parser.stream).lineno
+        body = parser.parse_statements(("name:endgeneration",), drop_needle=True)
+        return nodes.Scope(body, lineno=line)
+
+
+def _environment() -> ImmutableSandboxedEnvironment:
+    environment = ImmutableSandboxedEnvironment(
+        trim_blocks=True, lstrip_blocks=True, extensions=[_Generation, loopcontrols]
+    )
+    environment.filters["tojson"] = _to_json
+    environment.globals["raise_exception"] = _raise_exception
+    environment.globals["strftime_now"] = _strftime_now
+    return environment
+
+
+def _to_json(
+    value: Any,
+    ensure_ascii: bool = False,
+    indent: int | None = None,
+    separators: tuple[str, str] | None = None,
+    sort_keys: bool = False,
+) -> str:
+    """JSON for a prompt; Jinja's own filter would escape it for HTML."""
+    return json.dumps(
+        value,
+        ensure_ascii=ensure_ascii,
+        indent=indent,
+        separators=separators,
+        sort_keys=sort_keys,
+    )
+
+
+def _raise_exception(message: str) -> None:
+    raise TemplateError(message)
+
+
+def _strftime_now(format: str) -> str:
+    return datetime.now().strftime(format)
