@@ -14,12 +14,22 @@ from tiny_models import tiny_model
 from octavo.base.errors import ModelError
 from octavo.files.model_files import ModelFiles
 from octavo.models.families import model_spec
+from octavo.models.qwen import qwen2
 from octavo.weights.checkpoint import to_float32
-from octavo.weights.gguf_file import unpermute
+from octavo.weights.gguf_file import GgufCheckpoint, unpermute
 from octavo.weights.open import open_checkpoint
 
 # What the gguf package can write; the rest it only reads.
 WRITABLE = ["F32", "F16", "BF16", "Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q8_0"]
+
+CONFIG = {
+    "vocab_size": 32,
+    "hidden_size": 8,
+    "intermediate_size": 16,
+    "num_hidden_layers": 1,
+    "num_attention_heads": 2,
+    "max_position_embeddings": 64,
+}
 
 
 def read_all(path: Path) -> dict[str, np.ndarray]:
@@ -86,3 +96,22 @@ def _retype(data: bytes, name: str, kind: gguf.GGMLQuantizationType) -> bytes:
     """The directory says: name, number of dimensions (u32), dimensions (u64 each), type (u32)."""
     at = data.index(name.encode()) + len(name) + 4 + 2 * 8
     return data[:at] + int(kind).to_bytes(4, "little") + data[at + 4 :]
+
+
+@pytest.mark.parametrize("kind", sorted(gguf.quants._type_traits), ids=lambda kind: kind.name)
+def test_every_type_the_gguf_package_reads(tmp_path: Path, kind: gguf.GGMLQuantizationType) -> None:
+    block, block_bytes = gguf.GGML_QUANT_SIZES[kind]
+    # Low bytes only, so that scales are finite in any type; an odd number of blocks.
+    random = np.random.default_rng(int(kind))
+    packed = random.integers(0, 60, (9, 5 * block_bytes), dtype=np.uint8)
+    writer = gguf.GGUFWriter(tmp_path / "m.gguf", "qwen2")
+    writer.add_tensor("blk.3.ffn_up.weight", packed, raw_dtype=kind)
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+    checkpoint = GgufCheckpoint(ModelFiles("m", tmp_path / "m.gguf"), qwen2(CONFIG, 2))
+    name = "model.layers.3.mlp.up_proj.weight"
+    assert checkpoint.shapes() == {name: (9, 5 * block)}
+    expected = gguf.quants.dequantize(packed, kind)
+    np.testing.assert_array_equal(to_float32(checkpoint.read(name)), expected)
