@@ -36,7 +36,6 @@ check: .venv/.installed-dev ## format, lint, types, import contracts
 
 clean: ## remove .venv and what tools left
 	rm -rf .venv build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
-	rm -rf .import_linter_cache
 	find octavo tests -name __pycache__ -prune -exec rm -rf {} +
 
 # pip comes last into a new environment: without it, its making was interrupted.
