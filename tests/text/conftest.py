@@ -12,7 +12,7 @@ from octavo.files.model_files import ModelFiles
 @pytest.fixture(scope="session")
 def default_reference(default_model: ModelFiles) -> Any:
     """transformers' tokenizer of the default model."""
-    from transformers import AutoTokenizer
+    from transformers import PreTrainedTokenizerFast
 
     path = default_model.path
-    return AutoTokenizer.from_pretrained(path.parent, gguf_file=path.name)
+    return PreTrainedTokenizerFast.from_pretrained(path.parent, gguf_file=path.name)

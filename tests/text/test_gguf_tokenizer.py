@@ -23,9 +23,9 @@ def load(path: Path):
 
 
 def hugging_face(path: Path):
-    from transformers import AutoTokenizer
+    from transformers import PreTrainedTokenizerFast
 
-    return AutoTokenizer.from_pretrained(path.parent, gguf_file=path.name)
+    return PreTrainedTokenizerFast.from_pretrained(path.parent, gguf_file=path.name)
 
 
 @pytest.mark.parametrize(("name", "pre"), [("gpt-2", GPT2), ("default", GPT2), ("smollm", DIGITS)])
