@@ -120,6 +120,26 @@ def integer(config: Config, *names: str, default: int | None = None) -> int:
     return found
 
 
+def count(config: Config, name: str) -> int:
+    """A whole number of things, 0 where it is missing; errors as `integer`."""
+    found = config.get(name)
+    return 0 if found in (None, 0) else integer(config, name)
+
+
+def integers(config: Config, *names: str) -> list[int] | None:
+    """A list of whole numbers under the first of `names` that is there; None where none is.
+
+    Raises:
+        ModelError: it is no such list.
+    """
+    found = value(config, *names)
+    if found is None:
+        return None
+    if not isinstance(found, list) or not all(isinstance(entry, int) for entry in found):
+        raise ModelError(f"config: {names[0]} must be a list of whole numbers, got {found!r}")
+    return found
+
+
 def number(config: Config, *names: str, default: float | None = None) -> float:
     """A number above 0 under the first of `names` that is there; errors as `integer`."""
     found = value(config, *names)
@@ -130,6 +150,18 @@ def number(config: Config, *names: str, default: float | None = None) -> float:
     if isinstance(found, bool) or not isinstance(found, (int, float)) or not found > 0:
         raise ModelError(f"config: {names[0]} must be a number above 0, got {found!r}")
     return float(found)
+
+
+def section(config: Config, *names: str) -> Config | None:
+    """A nested object under the first of `names` that is there; None where none is.
+
+    Raises:
+        ModelError: it is no object.
+    """
+    found = value(config, *names)
+    if found is not None and not isinstance(found, Mapping):
+        raise ModelError(f"config: {names[0]} must be an object, got {found!r}")
+    return found
 
 
 def flag(config: Config, name: str, default: bool = False) -> bool:

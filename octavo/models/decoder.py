@@ -66,6 +66,7 @@ def decoder(family: str, config: Config, kv_itemsize: int, traits: Traits) -> Mo
     groups = kv_groups(config, kv_itemsize)
     rope = rope_spec(config, sizes.head_dim)
     windows = _windows(groups)
+    _check_kv(groups, sizes, kv_itemsize)
     vocab = integer(config, "vocab_size")
     embedding = ParamSpec("model.embed_tokens.weight", (vocab, sizes.hidden))
     tied = flag(config, "tie_word_embeddings")
@@ -101,7 +102,7 @@ def _sizes(config: Config) -> _Sizes:
     if heads % kv_heads:
         raise ModelError(f"config: {heads} attention heads are no multiple of {kv_heads} KV heads")
     activation = value(config, "hidden_act", "hidden_activation") or "silu"
-    if activation not in _ACTIVATIONS:
+    if not isinstance(activation, str) or activation not in _ACTIVATIONS:
         raise ModelError(f"config: hidden_act={activation!r} is not supported")
     return _Sizes(
         hidden=hidden,
@@ -120,6 +121,17 @@ def _windows(groups: tuple[KVGroup, ...]) -> dict[int, int | None]:
         if group.kind not in ("full", "window"):
             raise ModelError(f"config: {group.kind} attention layers are not supported")
     return {layer: group.window for group in groups for layer in group.layers}
+
+
+def _check_kv(groups: tuple[KVGroup, ...], sizes: _Sizes, itemsize: int) -> None:
+    """What is counted must be what the layers built here keep."""
+    kept = 2 * sizes.kv_heads * sizes.head_dim * itemsize  # one layer, one token
+    for group in groups:
+        if group.bytes_per_token != kept * len(group.layers):
+            raise ModelError(
+                f"config: its KV fields give {group.bytes_per_token} bytes a token for "
+                f"{len(group.layers)} layers, but each keeps {kept}"
+            )
 
 
 def _layer(

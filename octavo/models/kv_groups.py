@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
+from octavo.base.errors import ModelError
 from octavo.base.kv import KVGroup, KVKind
-from octavo.models.config import Config, flag, integer, text_config, value
-from octavo.models.layer_kinds import layer_kinds, window_length
+from octavo.models.config import Config, count, flag, integer, section, text_config, value
+from octavo.models.layer_kinds import layer_count, layer_kinds, window_length
 from octavo.models.state_bytes import state_bytes
 
 _HEADS = ("num_attention_heads", "n_head", "n_heads")
@@ -62,21 +61,17 @@ def _elements(config: Config, kind: KVKind, layer: int) -> int:
     """Elements that one layer keeps for one token."""
     if value(config, "kv_lora_rank") is not None:
         return _latent(config)
-    kv_heads = _kv_heads(config, kind, layer)
     k_dim = _head_dim(config, kind)
-    v_dim = k_dim
-    if kind == "window":
-        v_dim = integer(config, "swa_v_head_dim", "v_head_dim", default=k_dim)
-    elif value(config, "v_head_dim") is not None:
-        v_dim = integer(config, "v_head_dim")
-    return kv_heads * (k_dim + v_dim)
+    v_names = ("swa_v_head_dim", "v_head_dim") if kind == "window" else ("v_head_dim",)
+    v_dim = integer(config, *v_names, default=k_dim)
+    return _kv_heads(config, kind, layer) * (k_dim + v_dim)
 
 
 def _latent(config: Config) -> int:
     """Multi-head latent attention (DeepSeek-V2, arXiv 2405.04434): one latent for K and V and
     one rotary key for all heads; a sparse indexer (DeepSeek-V3.2) adds its own key."""
-    index = config.get("index_head_dim") or 0
-    return integer(config, "kv_lora_rank") + integer(config, "qk_rope_head_dim") + int(index)
+    latent, rotary = integer(config, "kv_lora_rank"), integer(config, "qk_rope_head_dim")
+    return latent + rotary + count(config, "index_head_dim")
 
 
 def _kv_heads(config: Config, kind: KVKind, layer: int) -> int:
@@ -86,9 +81,11 @@ def _kv_heads(config: Config, kind: KVKind, layer: int) -> int:
         return integer(config, "num_global_key_value_heads", *_KV_HEADS)
     if flag(config, "multi_query") and not flag(config, "new_decoder_architecture"):
         return integer(config, "multi_query_group_num", default=1)
-    nested = config.get("attn_config")  # MPT, DBRX
-    found = value({**config, **nested} if isinstance(nested, Mapping) else config, *_KV_HEADS)
-    if isinstance(found, (list, tuple)):  # one number per layer (OpenELM)
+    nested = section(config, "attn_config") or {}  # MPT, DBRX
+    found = value({**config, **nested}, *_KV_HEADS)
+    if isinstance(found, list):  # one number per layer (OpenELM)
+        if len(found) != layer_count(config):
+            raise ModelError(f"config: {len(found)} numbers of KV heads, not one a layer")
         found = found[layer]
     return integer({_KV_HEADS[0]: found}, _KV_HEADS[0], default=integer(config, *_HEADS))
 
@@ -100,4 +97,5 @@ def _head_dim(config: Config, kind: KVKind) -> int:
         return integer(config, "global_head_dim")
     if value(config, *_HEAD_DIM) is not None:
         return integer(config, *_HEAD_DIM)
-    return integer(config, "hidden_size", "n_embd", "d_model") // integer(config, *_HEADS)
+    size = integer(config, "hidden_size", "n_embd", "d_model") // integer(config, *_HEADS)
+    return integer({"head_dim": size}, "head_dim")

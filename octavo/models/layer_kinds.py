@@ -7,7 +7,7 @@ from typing import Any
 
 from octavo.base.errors import ModelError
 from octavo.base.kv import KVKind
-from octavo.models.config import Config, flag, integer, value
+from octavo.models.config import Config, count, flag, integer, integers, section, value
 
 Kinds = tuple[KVKind, ...]  # of one layer; empty where it keeps nothing of its own
 
@@ -89,7 +89,7 @@ def _shares(config: Config, layer: int, num_layers: int) -> bool:
     """Whether a layer reads the KV of one below it: Gemma 3n's last layers, Hunyuan's CLA."""
     if flag(config, "use_cla") and layer % integer(config, "cla_share_factor"):
         return True
-    return layer >= num_layers - (config.get("num_kv_shared_layers") or 0)
+    return layer >= num_layers - count(config, "num_kv_shared_layers")
 
 
 def _rule(config: Config) -> Callable[[int], Kinds]:
@@ -113,22 +113,25 @@ def _full_among_states(config: Config) -> Callable[[int], bool] | None:
         interval = integer(config, "full_attention_interval")
         return lambda i: (i + 1) % interval == 0
     if value(config, "attn_layer_period") is not None:
-        period, offset = integer(config, "attn_layer_period"), config["attn_layer_offset"]
-        return lambda i: bool(i % period == offset)
-    indices = value(config, "attn_layer_indices", "full_attn_idxs")
+        period, offset = integer(config, "attn_layer_period"), count(config, "attn_layer_offset")
+        return lambda i: i % period == offset
+    indices = integers(config, "attn_layer_indices", "full_attn_idxs")
     if indices is not None:
         return lambda i: i in indices
-    linear = value(config, "linear_attn_config")
+    linear = section(config, "linear_attn_config")
     if linear is not None:
-        return lambda i: i + 1 in linear["full_attn_layers"]  # counted from 1
+        counted_from_one = integers(linear, "full_attn_layers") or []
+        return lambda i: i + 1 in counted_from_one
     return None
 
 
 def _chunked(config: Config) -> Callable[[int], Kinds]:
     """Llama 4: every layer is chunked but those without rotary positions."""
-    listed = value(config, "no_rope_layers")  # 1 where a layer has rotary positions
+    listed = integers(config, "no_rope_layers")  # 1 where a layer has rotary positions
     interval = integer(config, "no_rope_layer_interval", default=4)
     if listed:
+        if len(listed) != layer_count(config):
+            raise ModelError(f"config: no_rope_layers has {len(listed)} entries, not one a layer")
         return lambda i: ("chunked",) if listed[i] else ("full",)
     return lambda i: ("chunked",) if (i + 1) % interval else ("full",)
 
@@ -138,10 +141,10 @@ def _windowed(config: Config) -> Callable[[int], Kinds]:
     if value(config, "sliding_window") is None or not flag(config, "use_sliding_window", True):
         return lambda i: ("full",)
     pattern = value(config, "sliding_window_pattern", "_sliding_window_pattern")
-    if isinstance(pattern, str):  # EXAONE 4: "LLLG", local and global
+    if isinstance(pattern, str) and pattern:  # EXAONE 4: "LLLG", local and global
         return lambda i: ("window",) if pattern[i % len(pattern)] == "L" else ("full",)
     if pattern is not None:
         every = integer({"sliding_window_pattern": pattern}, "sliding_window_pattern")
         return lambda i: ("window",) if (i + 1) % every else ("full",)
-    first = config.get("max_window_layers") or 0 if "use_sliding_window" in config else 0
+    first = count(config, "max_window_layers") if "use_sliding_window" in config else 0
     return lambda i: ("window",) if i >= first else ("full",)

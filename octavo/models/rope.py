@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from octavo.base.errors import ModelError
-from octavo.models.config import Config, flag, integer, number, value
+from octavo.models.config import Config, flag, integer, number, section, value
 from octavo.models.spec import RopeSpec
 
 _COMMON = {"rope_type", "type", "rope_theta", "partial_rotary_factor", "freq_factors", "finetuned"}
@@ -48,11 +48,11 @@ def rope_parameters(config: Config) -> dict[str, Any]:
     Raises:
         ModelError: the rope type or one of its parameters is unknown.
     """
-    found = value(config, "rope_scaling") or value(config, "rope_parameters") or {}
+    found = section(config, "rope_scaling") or section(config, "rope_parameters") or {}
     rope = {"rope_theta": config.get("rope_theta"), **found}
     rope = {name: entry for name, entry in rope.items() if entry is not None}
     kind = rope.setdefault("rope_type", rope.get("type", "default"))
-    if kind not in _OWN:
+    if not isinstance(kind, str) or kind not in _OWN:
         raise ModelError(f"config: rope type {kind!r} is not supported; known: {', '.join(_OWN)}")
     for name in rope.keys() - _COMMON - _OWN[kind]:
         raise ModelError(f"config: {name} is not known for rope type {kind!r}")

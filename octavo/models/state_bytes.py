@@ -7,11 +7,12 @@ the whole sequence, and the last `kernel - 1` inputs of a short convolution, kep
 from __future__ import annotations
 
 from octavo.base.errors import ModelError
-from octavo.models.config import Config, integer, value
+from octavo.models.config import Config, integer, section, value
 
 _FLOAT32 = 4  # bytes
 
 _MAMBA2_HEADS = ("mamba_n_heads", "mamba_num_heads", "n_mamba_heads")
+_MAMBA2_HEAD_DIM = ("mamba_d_head", "mamba_head_dim", "mamba_headdim")
 
 
 def state_bytes(config: Config, itemsize: int) -> int:
@@ -29,8 +30,9 @@ def _elements(config: Config) -> tuple[int, int]:
     model_type = config.get("model_type")
     if value(config, "linear_key_head_dim") is not None:
         return _gated_delta_net(config)
-    if value(config, "linear_attn_config") is not None:
-        return _kimi_delta(config["linear_attn_config"])
+    kimi = section(config, "linear_attn_config")
+    if kimi is not None:
+        return _kimi_delta(kimi)
     if value(config, "conv_L_cache") is not None:
         return 0, integer(config, "hidden_size") * (integer(config, "conv_L_cache") - 1)
     if model_type == "mamba2" or value(config, *_MAMBA2_HEADS) is not None:
@@ -58,12 +60,10 @@ def _mamba2(config: Config) -> tuple[int, int]:
 
 def _mamba2_inner(config: Config) -> int:
     """Channels in all heads. A head's size may be "auto"."""
-    given = value(config, "mamba_d_ssm")
-    if given is not None:
+    if value(config, "mamba_d_ssm") is not None:
         return integer(config, "mamba_d_ssm")
-    size = value(config, "mamba_d_head", "mamba_head_dim", "mamba_headdim")
-    if isinstance(size, int):
-        return size * integer(config, *_MAMBA2_HEADS)
+    if value(config, *_MAMBA2_HEAD_DIM) not in (None, "auto"):
+        return integer(config, *_MAMBA2_HEAD_DIM) * integer(config, *_MAMBA2_HEADS)
     return integer(config, "mamba_expand", "expand", default=2) * integer(config, "hidden_size")
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 from pathlib import Path
 from typing import Any
@@ -172,6 +173,7 @@ def test_no_config(tmp_path: Path) -> None:
         {"rms_norm_eps": "small"},
         {"tie_word_embeddings": "yes"},
         {"head_dim": 7},
+        {"v_head_dim": 8},
         {"layer_types": ["full_attention", "linear_attention"]},
         {"layer_types": ["full_attention"]},
         {"layer_types": ["full_attention", "odd_attention"]},
@@ -183,6 +185,7 @@ def test_config_refused_by_name(tmp_path: Path, change: dict[str, Any]) -> None:
     word = {
         "rope_scaling": "dynamic",
         "num_key_value_heads": "3 KV heads",
+        "v_head_dim": "KV fields give",
         "layer_types": "layer type|state layers",
     }.get(name, name)
     with pytest.raises(ModelError, match=word):
@@ -256,3 +259,30 @@ def test_default_dtype_of_gguf(tmp_path: Path, kind: str, dtype: str) -> None:
 )
 def test_generation_defaults(tmp_path: Path, generation: Any, defaults: dict[str, Any]) -> None:
     assert generation_defaults(folder(tmp_path, CONFIG, generation)) == defaults
+
+
+JUNK: list[Any] = ["x", [], {}, [None], {"type": []}, -1, 1.5, None, True]
+FIELDS = CONFIG.keys() | {
+    "rope_scaling",
+    "rope_parameters",
+    "rope_theta",
+    "hidden_act",
+    "head_dim",
+    "rms_norm_eps",
+    "layer_types",
+    "sliding_window",
+    "eos_token_id",
+    "tie_word_embeddings",
+    "quantization_config",
+}
+
+
+@pytest.mark.parametrize("field", sorted(FIELDS))
+@pytest.mark.parametrize("family", ["llama", "mistral", "qwen2", "qwen3"])
+def test_junk_in_any_field_is_a_model_error_or_read(
+    tmp_path: Path, family: str, field: str
+) -> None:
+    for junk in JUNK:
+        with contextlib.suppress(ModelError):
+            spec = spec_of(tmp_path, **{"model_type": family, field: junk})
+            assert all(min(param.shape) > 0 for param in spec.params())

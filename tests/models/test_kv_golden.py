@@ -438,3 +438,20 @@ def test_refused_by_name(change: dict[str, Any], word: str) -> None:
     config = {"model_type": "odd", "num_hidden_layers": 2, "hidden_size": 64}
     with pytest.raises(ModelError, match=word):
         kv_groups({**config, "num_attention_heads": 4, **change}, 2)
+
+
+JUNK: list[Any] = ["x", [], {}, [None], -1, 0, 1.5, None, True]
+
+
+@pytest.mark.parametrize("name", GOLDEN)
+def test_junk_in_any_field_is_a_model_error_or_read(name: str) -> None:
+    config, _ = GOLDEN[name]
+    inner = config.get("text_config", config)
+    extra = {"max_window_layers", "num_kv_shared_layers", "no_rope_layers", "index_head_dim"}
+    for field in inner.keys() | extra:
+        for junk in JUNK:
+            try:
+                groups = kv_groups({**inner, field: junk}, 2)
+            except ModelError:
+                continue
+            assert all(g.bytes_per_token > 0 or g.state_bytes > 0 for g in groups), (field, junk)
