@@ -1,0 +1,177 @@
+"""Text in, text out, on one engine: chat template, tokenizer, door, detokenizer, times.
+
+Knows no wire format. Everything about one request that is measured is measured in `stream`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, Callable
+from contextlib import aclosing
+from typing import Any, TypeVar
+
+from octavo.base.errors import EngineDeadError, EngineError, RequestError
+from octavo.base.log import logger
+from octavo.base.request import Request
+from octavo.base.sampling_params import SamplingParams
+from octavo.engine.client import AsyncEngine
+from octavo.engine.door import Door
+from octavo.serve.metrics import Metrics, Watch
+from octavo.text.assembler import Assembler, TextDelta
+from octavo.text.renderer import Renderer
+
+T = TypeVar("T")
+LONG_PROMPT = 4096  # characters; about a millisecond of tokenizing. Longer ones get a thread
+_DEFAULTABLE = ("temperature", "top_p", "top_k", "min_p", "repetition_penalty", "max_tokens")
+_OURS = frozenset(  # what a template is given, and the renderer's own words
+    {
+        "messages",
+        "tools",
+        "documents",
+        "add_generation_prompt",
+        "continue_final_message",
+        "chat",
+        "self",
+    }
+)
+_log = logger("serve")
+
+
+class Generation:
+    """One engine with the text that belongs to it."""
+
+    def __init__(
+        self,
+        engine: AsyncEngine,
+        renderer: Renderer,
+        metrics: Metrics,
+        *,
+        seed: int | None = None,
+        log_requests: bool = False,
+    ) -> None:
+        self.tokenizer = renderer.tokenizer
+        self.metrics = metrics
+        self._engine = engine
+        self._renderer = renderer
+        self._door = Door(engine.info, seed)
+        self._log_requests = log_requests
+
+    @property
+    def dead(self) -> str | None:
+        return self._engine.dead
+
+    @property
+    def max_model_len(self) -> int:
+        return self._engine.info.max_model_len
+
+    @property
+    def vocab_size(self) -> int:
+        return self._engine.info.vocab_size
+
+    async def encode(self, text: str, add_special_tokens: bool = True) -> list[int]:
+        return await _aside_if_long(len(text), lambda: self._tokens(text, add_special_tokens))
+
+    async def encode_chat(
+        self,
+        messages: list[dict[str, Any]],
+        variables: dict[str, Any],
+        *,
+        add_special_tokens: bool = False,
+        **options: Any,
+    ) -> list[int]:
+        """Token ids of a conversation as the model's template writes it.
+
+        `options` as in `ChatTemplate.render`; `variables` are the client's own for the template.
+
+        Raises:
+            RequestError: there is no template, or it does not take these messages.
+        """
+        if ours := _OURS & variables.keys():
+            raise RequestError(
+                f"chat_template_kwargs must not name {min(ours)}", "chat_template_kwargs"
+            )
+
+        def work() -> list[int]:
+            text = self._renderer.render(messages, **options, **variables)
+            return self._tokens(text, add_special_tokens and not self._opens(text))
+
+        return await _aside_if_long(sum(len(str(turn.get("content"))) for turn in messages), work)
+
+    def params(self, given: dict[str, Any], max_tokens: int | None) -> SamplingParams:
+        """What was given, else the model's own defaults, else the API's.
+
+        `max_tokens` is the API's default for that field; None: to the end of the context.
+        """
+        own = self._engine.info.generation_defaults
+        defaults = {name: own[name] for name in _DEFAULTABLE if own.get(name) is not None}
+        return SamplingParams(**({"max_tokens": max_tokens} | defaults | given))
+
+    def request(self, prompt: list[int], params: SamplingParams, **labels: Any) -> Request:
+        """`labels`: request_id, priority, cache_salt.
+
+        Raises:
+            RequestError: the engine could not take it.
+            EngineDeadError: the engine is gone.
+        """
+        if self._engine.dead is not None:
+            raise EngineDeadError(f"the engine is gone: {self._engine.dead}")
+        return self._door.request(prompt, params, **labels)
+
+    async def stream(self, request: Request) -> AsyncGenerator[TextDelta, None]:
+        """The answer, piece by piece; the last one has a finish reason. Closing it early aborts.
+
+        Raises:
+            EngineError: the request was lost.
+        """
+        watch = self.metrics.watch(len(request.prompt_token_ids))
+        assembler = Assembler(request, self.tokenizer)
+        reason = "abort"  # unless it ends otherwise: the reader went away
+        try:
+            async with aclosing(self._engine.generate(request)) as deltas:
+                async for delta in deltas:
+                    piece = assembler.feed(delta)
+                    watch.came(len(piece.token_ids))
+                    reason = piece.finish_reason or reason
+                    _raise_if_lost(piece)
+                    yield piece
+                    if piece.finish_reason:
+                        break
+        except Exception:
+            reason = "error"
+            raise
+        finally:
+            self._ended(request, watch, reason)
+
+    def _tokens(self, text: str, add_special_tokens: bool) -> list[int]:
+        try:
+            text.encode()
+        except UnicodeEncodeError as error:  # JSON can escape what is no character
+            raise RequestError(f"the prompt is not text: {error}", "prompt") from error
+        return self.tokenizer.encode(text, add_special_tokens)
+
+    def _opens(self, text: str) -> bool:
+        """Whether the template has written BOS itself: there must never be a second one."""
+        bos = self.tokenizer.bos_token
+        return bos is not None and text.startswith(bos)
+
+    def _ended(self, request: Request, watch: Watch, reason: str) -> None:
+        seconds = watch.ended(reason)
+        if self._log_requests:
+            _log.info(
+                "%s: %d prompt tokens, %d generated, %s after %.3f s",
+                request.request_id,
+                len(request.prompt_token_ids),
+                watch.tokens,
+                reason,
+                seconds,
+            )
+
+
+async def _aside_if_long(length: int, work: Callable[[], T]) -> T:
+    """`work()`, in a thread where the text is long, so that no stream waits for it."""
+    return work() if length <= LONG_PROMPT else await asyncio.to_thread(work)
+
+
+def _raise_if_lost(piece: TextDelta) -> None:
+    if piece.finish_reason in ("error", "abort"):
+        raise EngineError(piece.error or "the request was aborted by the server")

@@ -1,0 +1,138 @@
+"""What chat and text completions share: reading the common fields, counting, naming."""
+
+from __future__ import annotations
+
+import time
+import uuid
+from dataclasses import dataclass, field
+from typing import Any
+
+from msgspec import UNSET, UnsetType
+
+from octavo.base.errors import RequestError
+from octavo.base.plan import TokenLogprobs
+from octavo.serve.models import ServedModel
+from octavo.serve.openai.schemas import SamplingBody
+from octavo.serve.openai.wire import CachedTokens, Usage
+from octavo.text.assembler import TextDelta
+
+_SAMPLING = (
+    "temperature",
+    "top_p",
+    "top_k",
+    "min_p",
+    "presence_penalty",
+    "frequency_penalty",
+    "repetition_penalty",
+    "seed",
+    "stop",
+    "stop_token_ids",
+    "ignore_eos",
+    "max_tokens",
+    "min_tokens",
+    "logit_bias",
+    "skip_special_tokens",
+    "include_stop_str_in_output",
+)
+
+
+def sampling_fields(body: SamplingBody) -> dict[str, Any]:
+    """The fields that are `SamplingParams`' own, where the client set them."""
+    values = ((name, getattr(body, name)) for name in _SAMPLING)
+    return {name: value for name, value in values if value is not None}
+
+
+def labels(body: SamplingBody, request_id: str) -> dict[str, Any]:
+    """Of one request to the engine: who it is and whom it shares with."""
+    return {
+        "request_id": request_id,
+        "priority": body.priority,
+        "cache_salt": body.cache_salt or "",
+    }
+
+
+@dataclass(frozen=True)
+class Extras:
+    """What the client wants to see besides the text."""
+
+    usage: bool  # a last chunk with the usage; the others say null
+    running_usage: bool  # the usage so far, in every chunk
+    token_ids: bool
+
+    @classmethod
+    def of(cls, body: SamplingBody) -> Extras:
+        """Raises:
+        RequestError: stream_options without stream.
+        """
+        options = body.stream_options
+        if options is not None and not body.stream:
+            raise RequestError("stream_options needs stream to be true", "stream_options")
+        running = options is not None and options.continuous_usage_stats
+        return cls(
+            usage=options is not None and options.include_usage,
+            running_usage=running,
+            token_ids=bool(body.return_token_ids),
+        )
+
+    def ids(self, token_ids: list[int]) -> list[int] | UnsetType:
+        return token_ids if self.token_ids else UNSET
+
+
+class Heading:
+    """The fields that open every chunk of one answer."""
+
+    def __init__(self, prefix: str, model: ServedModel) -> None:
+        self.id = f"{prefix}-{uuid.uuid4().hex}"
+        self.fields: dict[str, Any] = {
+            "id": self.id,
+            "created": int(time.time()),
+            "model": model.name,
+            "system_fingerprint": model.fingerprint,
+        }
+        self.http = {"x-request-id": self.id}
+
+
+@dataclass
+class Tally:
+    """Tokens of one answer, all its prompts together."""
+
+    prompt: int
+    completion: int = 0
+    cached: dict[int, int] = field(default_factory=dict)  # by prompt
+
+    def add(self, index: int, piece: TextDelta) -> None:
+        self.completion += len(piece.token_ids)
+        self.cached[index] = max(piece.num_cached_tokens, self.cached.get(index, 0))
+
+    def usage(self) -> Usage:
+        total = self.prompt + self.completion
+        cached = CachedTokens(sum(self.cached.values()))
+        return Usage(self.prompt, self.completion, total, cached)
+
+    def for_chunk(self, extras: Extras) -> Usage | UnsetType | None:
+        if extras.running_usage:
+            return self.usage()
+        return None if extras.usage else UNSET
+
+
+@dataclass
+class Whole:
+    """One finished answer, gathered from its pieces."""
+
+    texts: list[str] = field(default_factory=list)
+    token_ids: list[int] = field(default_factory=list)
+    logprobs: list[TokenLogprobs] = field(default_factory=list)
+    finish_reason: str = ""
+    stop_reason: int | str | None = None
+
+    def add(self, piece: TextDelta) -> None:
+        self.texts.append(piece.text)
+        self.token_ids += piece.token_ids
+        self.logprobs += piece.logprobs or ()
+        if piece.finish_reason:
+            self.finish_reason = piece.finish_reason
+            self.stop_reason = piece.stop_reason
+
+    @property
+    def text(self) -> str:
+        return "".join(self.texts)

@@ -1,0 +1,139 @@
+"""What clients may send: names, types and bounds, for the routes and for /openapi.json.
+
+Fields that exist elsewhere but are not served here are refused in `refusals`.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from pydantic import BaseModel, ConfigDict, Field, StrictInt, WrapValidator
+from pydantic_core import PydanticCustomError, ValidationError
+
+from octavo.base.sampling_params import (
+    MAX_LOGIT_BIAS,
+    MAX_LOGPROBS,
+    MAX_STOP_LENGTH,
+    MAX_STOP_STRINGS,
+    SEED_LIMIT,
+)
+from octavo.engine.door import MAX_SALT
+
+MAX_PROMPTS = 1024  # in one completions request
+PRIORITY_LIMIT = 2**31
+
+
+def said_as(expected: str) -> WrapValidator:
+    """Of a union, pydantic reports each branch's complaint; this says once what is expected."""
+
+    def check(value: Any, inner: Any) -> Any:
+        try:
+            return inner(value)
+        except ValidationError as error:
+            raise PydanticCustomError("shape", "must be {want}", {"want": expected}) from error
+
+    return WrapValidator(check)
+
+
+Bias = Annotated[float, Field(ge=-100, le=100)]
+TokenId = Annotated[StrictInt, Field(ge=0)]
+StopString = Annotated[str, Field(min_length=1, max_length=MAX_STOP_LENGTH)]
+StopStrings = Annotated[list[StopString], Field(max_length=MAX_STOP_STRINGS)]
+Stop = Annotated[
+    StopString | StopStrings,
+    said_as(f"a string or up to {MAX_STOP_STRINGS} strings, of 1 to {MAX_STOP_LENGTH} characters"),
+]
+Prompts = Annotated[list[str], Field(min_length=1, max_length=MAX_PROMPTS)]
+Prompt = Annotated[
+    str
+    | Prompts
+    | Annotated[list[TokenId], Field(min_length=1)]
+    | Annotated[list[list[TokenId]], Field(min_length=1, max_length=MAX_PROMPTS)],
+    said_as(f"a string, a list of token ids, or up to {MAX_PROMPTS} of either"),
+]
+
+Content = Annotated[str | list[dict[str, Any]], said_as("a string or a list of parts")]
+
+
+class Body(BaseModel):
+    """Unknown fields are kept aside, for `refusals` to judge. NaN and infinities are refused."""
+
+    model_config = ConfigDict(extra="allow", allow_inf_nan=False, protected_namespaces=())
+
+
+class StreamOptions(Body):
+    include_usage: bool = False
+    continuous_usage_stats: bool = False
+
+
+class SamplingBody(Body):
+    """The fields that both kinds of completion share. None: the model's default."""
+
+    model: str | None = None
+    temperature: float | None = Field(None, ge=0, le=2)
+    top_p: float | None = Field(None, gt=0, le=1)
+    top_k: int | None = Field(None, ge=-1)
+    min_p: float | None = Field(None, ge=0, le=1)
+    presence_penalty: float | None = Field(None, ge=-2, le=2)
+    frequency_penalty: float | None = Field(None, ge=-2, le=2)
+    repetition_penalty: float | None = Field(None, gt=0, le=100)
+    seed: int | None = Field(None, ge=-SEED_LIMIT, lt=SEED_LIMIT)
+    stop: Stop | None = None
+    stop_token_ids: list[TokenId] | None = None
+    ignore_eos: bool | None = None
+    max_tokens: int | None = Field(None, ge=1)
+    min_tokens: int | None = Field(None, ge=0)
+    logit_bias: dict[int, Bias] | None = Field(None, max_length=MAX_LOGIT_BIAS)
+    skip_special_tokens: bool | None = None
+    include_stop_str_in_output: bool | None = None
+    stream: bool | None = None
+    stream_options: StreamOptions | None = None
+    priority: int = Field(0, ge=-PRIORITY_LIMIT, lt=PRIORITY_LIMIT)
+    cache_salt: str | None = Field(None, min_length=1, max_length=MAX_SALT)
+    return_token_ids: bool | None = None
+    user: str | None = None
+
+
+class CompletionBody(SamplingBody):
+    prompt: Prompt
+    logprobs: int | None = Field(None, ge=0, le=MAX_LOGPROBS)
+    add_special_tokens: bool = True
+
+
+class Message(Body):
+    """One turn. Whatever else it carries goes to the chat template as it is."""
+
+    role: str = Field(min_length=1, max_length=64)
+    content: Content | None = None
+
+
+class TemplateBody(Body):
+    """How messages become a prompt. A template writes its own special tokens, as a rule."""
+
+    add_generation_prompt: bool | None = None  # None: unless the final message is continued
+    continue_final_message: bool = False
+    add_special_tokens: bool | None = None  # None: false for messages, true for a prompt
+    chat_template_kwargs: dict[str, Any] | None = None
+    documents: list[dict[str, Any]] | None = None
+    reasoning_effort: str | None = Field(None, max_length=32)
+
+
+class ChatBody(SamplingBody, TemplateBody):
+    messages: list[Message] = Field(min_length=1)
+    max_completion_tokens: int | None = Field(None, ge=1)
+    logprobs: bool | None = None
+    top_logprobs: int | None = Field(None, ge=0, le=MAX_LOGPROBS)
+
+
+class TokenizeBody(TemplateBody):
+    """Either `prompt` or `messages`."""
+
+    model: str | None = None
+    prompt: str | None = None
+    messages: list[Message] | None = Field(None, min_length=1)
+    return_token_strs: bool = False
+
+
+class DetokenizeBody(Body):
+    model: str | None = None
+    tokens: list[TokenId]

@@ -1,0 +1,158 @@
+"""`octavo serve`: from settings to a listening server, and down again without a trace."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import importlib.util
+import signal
+import socket
+import sys
+from collections.abc import Callable, Iterator
+
+import uvicorn
+from fastapi import FastAPI
+
+from octavo.base import log
+from octavo.base.errors import ConfigError, OctavoError
+from octavo.base.settings import EngineSettings, ServerSettings
+from octavo.engine.client import AsyncEngine
+from octavo.files.locate import locate
+from octavo.files.model_files import ModelFiles
+from octavo.serve.app import build_app
+from octavo.text.renderer import load_renderer
+
+BACKLOG = 2048
+INTERRUPTED = 130  # 128 + SIGINT, as shells have it
+DRAIN_SECONDS = 30  # how long answers under way may take once the server is told to stop
+KEEP_ALIVE_SECONDS = 75  # longer than the idle time of usual clients and proxies
+SIGNALS = (signal.SIGINT, signal.SIGTERM)
+_EXAMPLE = """Try:
+  curl {url}/v1/chat/completions -H 'content-type: application/json' \\
+    -d '{{"messages": [{{"role": "user", "content": "What is the capital of France?"}}]}}'
+"""
+
+
+def serve(engine_settings: EngineSettings, server_settings: ServerSettings) -> int:
+    """Serve until told to stop. The exit code: 1 where serving could not begin."""
+    log.configure()
+    try:
+        if engine_settings.model.skip_tokenizer_init:
+            raise ConfigError("a server speaks text: it needs the tokenizer")
+        with bind(server_settings.host, server_settings.port) as listener:
+            files = locate(engine_settings.model.model)
+            with asyncio.Runner(loop_factory=_loop_factory()) as runner:
+                runner.run(_run(files, engine_settings, server_settings, listener))
+    except OctavoError as error:
+        print(f"octavo: {error}", file=sys.stderr)
+        return 1
+    except (KeyboardInterrupt, asyncio.CancelledError):  # told to stop before it was ready
+        return INTERRUPTED
+    return 0
+
+
+def bind(host: str, port: int) -> socket.socket:
+    """A socket that has the address but does not listen yet: clients wait for no half-made server.
+
+    Raises:
+        ConfigError: the address cannot be had; the message says why.
+    """
+    if not 0 <= port < 2**16:
+        raise ConfigError(f"port must be between 0 and 65535, got {port}")
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    listener = socket.socket(family, socket.SOCK_STREAM)
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        listener.bind((host, port))
+    except OSError as error:
+        listener.close()
+        raise _no_address(host, port, error) from error
+    return listener
+
+
+async def _run(
+    files: ModelFiles,
+    settings: EngineSettings,
+    server_settings: ServerSettings,
+    listener: socket.socket,
+) -> None:
+    """Start the engine, serve until a signal, close the engine."""
+    task = asyncio.current_task()
+    assert task is not None
+    _on_signals(lambda _: task.cancel())
+    renderer = load_renderer(files, settings.model.tokenizer, settings.model.chat_template)
+    engine = await AsyncEngine.start(settings)
+    try:
+        app = build_app(
+            engine,
+            renderer,
+            server_settings,
+            other_names=(files.name, settings.model.model),
+            seed=settings.seed,
+        )
+        server = _Server(_uvicorn_config(app))
+        _on_signals(lambda number: server.handle_exit(number, None))
+        _listen(listener)
+        name = server_settings.served_model_name or engine.info.model
+        _announce(engine.info.table, name, listener)
+        await server.serve(sockets=[listener])
+    finally:
+        await engine.close()
+
+
+class _Server(uvicorn.Server):
+    """uvicorn, with signals left to `_on_signals`: it would end the process before the engine."""
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        yield
+
+
+def _on_signals(act: Callable[[int], object]) -> None:
+    loop = asyncio.get_running_loop()
+    for number in SIGNALS:
+        loop.add_signal_handler(number, act, number)
+
+
+def _uvicorn_config(app: FastAPI) -> uvicorn.Config:
+    return uvicorn.Config(
+        app,
+        lifespan="off",
+        ws="none",
+        log_level="warning",
+        access_log=False,
+        server_header=False,
+        backlog=BACKLOG,
+        timeout_keep_alive=KEEP_ALIVE_SECONDS,
+        timeout_graceful_shutdown=DRAIN_SECONDS,
+    )
+
+
+def _listen(listener: socket.socket) -> None:
+    """Raises:
+    ConfigError: another server took the address meanwhile.
+    """
+    try:
+        listener.listen(BACKLOG)
+    except OSError as error:
+        host, port = listener.getsockname()[:2]
+        raise _no_address(host, port, error) from error
+
+
+def _no_address(host: str, port: int, error: OSError) -> ConfigError:
+    return ConfigError(f"cannot listen on {host}:{port}: {error.strerror}")
+
+
+def _announce(table: str, name: str, listener: socket.socket) -> None:
+    host, port = listener.getsockname()[:2]
+    url = f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+    print(table, f"\nOctavo serves {name} at {url}\n", sep="\n", file=sys.stderr)
+    print(_EXAMPLE.format(url=url), file=sys.stderr)
+
+
+def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop]:
+    if importlib.util.find_spec("uvloop") is None:
+        return asyncio.new_event_loop
+    import uvloop
+
+    return uvloop.new_event_loop

@@ -1,0 +1,123 @@
+"""An engine that says what a test tells it to, and the text of a tiny byte-level model."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, Iterator
+from typing import Any
+
+import msgspec
+from tokenizers import AddedToken, decoders, models, pre_tokenizers
+from tokenizers import Tokenizer as Backend
+
+from octavo.base.kv import KVLayout
+from octavo.base.output import Delta, EngineStats, FinishReason
+from octavo.base.plan import TokenLogprobs
+from octavo.base.request import Request
+from octavo.engine.info import EngineInfo
+from octavo.text.chat_template import ChatTemplate
+from octavo.text.renderer import Renderer
+from octavo.text.spelling import BYTE_ALPHABET
+from octavo.text.tokenizer import Tokenizer
+
+EOS = 257
+VOCAB_SIZE = 300  # rows of the embedding: more than there are tokens, as in padded models
+MAX_MODEL_LEN = 512
+CHATML = (
+    "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n{% endfor %}"
+    "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
+)
+
+
+def byte_renderer(template: str | None = CHATML) -> Renderer:
+    """Token id = byte; 256 and 257 are ChatML's marks."""
+    vocab = dict(BYTE_ALPHABET)
+    backend = Backend(models.BPE(vocab, []))
+    backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
+    backend.decoder = decoders.ByteLevel()
+    backend.add_special_tokens(
+        [AddedToken("<|im_start|>", special=True), AddedToken("<|im_end|>", special=True)]
+    )
+    tokenizer = Tokenizer(backend, special_tokens={"eos_token": "<|im_end|>"})
+    return Renderer(tokenizer, ChatTemplate(template, {}) if template else None)
+
+
+def engine_info(**changes: Any) -> EngineInfo:
+    fields: dict[str, Any] = {
+        "model": "tiny",
+        "family": "llama",
+        "dtype": "float32",
+        "vocab_size": VOCAB_SIZE,
+        "max_model_len": MAX_MODEL_LEN,
+        "eos_token_ids": (EOS,),
+        "layout": KVLayout(block_size=16, groups=(), pools=()),
+        "generation_defaults": {},
+        "table": "the memory plan",
+    }
+    return EngineInfo(**(fields | changes))
+
+
+class FakeEngine:
+    """Answers every request with `says`, `per_delta` tokens at a time, then EOS."""
+
+    def __init__(self, says: str = "Paris.", per_delta: int = 1, **info: Any) -> None:
+        self.info = engine_info(**info)
+        self.stats = EngineStats()
+        self.dead: str | None = None
+        self.says = says
+        self.per_delta = per_delta
+        self.stalls_after: int | None = None  # deltas, then nothing for ever
+        self.fails_after: tuple[int, Exception] | None = None
+        self.ends_with: Delta | None = None  # in place of the ordinary end
+        self.requests: list[Request] = []
+        self.aborted: list[str] = []
+        self.closed = False
+
+    async def generate(self, request: Request) -> AsyncGenerator[Delta, None]:
+        msgspec.msgpack.encode(request)  # it must fit through the wire
+        self.requests.append(request)
+        finished = False
+        try:
+            for number, delta in enumerate(self._deltas(request)):
+                await self._mishap(number)
+                finished = delta.finish_reason is not None
+                yield delta
+        finally:
+            if not finished:
+                self.aborted.append(request.request_id)
+
+    async def abort(self, request_id: str) -> None:
+        self.aborted.append(request_id)
+
+    async def close(self) -> None:
+        self.closed = True
+
+    async def _mishap(self, number: int) -> None:
+        await asyncio.sleep(0)
+        if number == self.stalls_after:
+            await asyncio.Event().wait()
+        if self.fails_after is not None and number == self.fails_after[0]:
+            raise self.fails_after[1]
+
+    def _deltas(self, request: Request) -> Iterator[Delta]:
+        ids = [*self.says.encode(), EOS][: request.params.max_tokens]
+        reason: FinishReason = "stop" if ids[-1:] == [EOS] else "length"
+        for begin in range(0, len(ids), self.per_delta):
+            some = ids[begin : begin + self.per_delta]
+            last = begin + self.per_delta >= len(ids)
+            if last and self.ends_with is not None:
+                yield self.ends_with
+                return
+            yield Delta(
+                request.request_id,
+                some,
+                logprobs=_logprobs(some, request.params.logprobs),
+                finish_reason=reason if last else None,
+                num_cached_tokens=3,
+            )
+
+
+def _logprobs(ids: list[int], k: int | None) -> list[TokenLogprobs] | None:
+    if k is None:
+        return None
+    return [TokenLogprobs(id, -0.5, 1, [(id, -0.5), (65, float("-inf"))][:k]) for id in ids]
