@@ -13,7 +13,6 @@ from octavo.base.output import CompletionOutput, EngineStats, RequestOutput
 from octavo.base.request import Request
 from octavo.base.sampling_params import SamplingParams
 from octavo.base.settings import EngineSettings
-from octavo.engine.build import build_engine
 from octavo.engine.door import Door
 from octavo.engine.info import EngineInfo
 from octavo.files.locate import locate
@@ -38,6 +37,8 @@ class LLM:
     """
 
     def __init__(self, model: str = "smollm2", **options: Any) -> None:
+        from octavo.engine.build import build_engine  # brings torch, which takes a second
+
         settings = EngineSettings.flat(model=model, **options)
         files = locate(settings.model.model)
         self._text: Renderer | None = None

@@ -38,5 +38,17 @@ def take(options: argparse.Namespace, *parts: type) -> dict[str, Any]:
     return {name: value for name, value in vars(options).items() if name in names}
 
 
+def spell(values: dict[str, Any]) -> list[str]:
+    """Values by field name -> the command line that gives them; None is left out."""
+    words = []
+    for name, value in values.items():
+        flag = name.replace("_", "-")
+        if isinstance(value, bool):
+            words.append(f"--{flag}" if value else f"--no-{flag}")
+        elif value is not None:
+            words += [f"--{flag}", str(value)]
+    return words
+
+
 def _options(part: type) -> list[dataclasses.Field[Any]]:
     return [field for field in dataclasses.fields(part) if "help" in field.metadata]

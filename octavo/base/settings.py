@@ -68,6 +68,15 @@ class EngineSettings:
     scheduler: SchedulerSettings = field(default_factory=SchedulerSettings)
     seed: int = option(0, "seeds of requests that bring none are drawn from it; dummy weights too")
 
+    def options(self) -> dict[str, Any]:
+        """What `flat` would take, but for the model's name."""
+        parts = (self.model, self.cache, self.scheduler)
+        found = {"seed": self.seed}
+        for part in parts:
+            found |= dataclasses.asdict(part)
+        del found["model"]
+        return found
+
     @classmethod
     def flat(cls, **options: Any) -> EngineSettings:
         """Sort flat options into their parts.

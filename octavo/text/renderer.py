@@ -30,7 +30,9 @@ class Renderer:
     def render(self, messages: Sequence[Mapping[str, Any]], **options: Any) -> str:
         """The conversation as the text that the model reads."""
         if self._template is None:
-            raise RequestError("the model has no chat template; start with --chat-template", "messages")
+            raise RequestError(
+                "the model has no chat template; start with --chat-template", "messages"
+            )
         return self._template.render(messages, **options)
 
 

@@ -19,6 +19,11 @@ from octavo.weights.checkpoint import Checkpoint
 from octavo.worker.batch import Batch
 
 
+def use_threads(count: int) -> None:
+    """CPU threads that this process computes with."""
+    torch.set_num_threads(count)
+
+
 class TorchRunner:
     """A model with its weights and its KV cache on one device."""
 

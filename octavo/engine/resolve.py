@@ -1,0 +1,79 @@
+"""What "auto" and silence mean, decided once, from the settings, the model and the machine."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from octavo.base.errors import CapacityError, ConfigError
+from octavo.base.settings import CacheSettings, EngineSettings
+from octavo.base.units import parse_bytes, show_bytes
+from octavo.models.memory import blocks_for, kv_bytes_for
+from octavo.models.spec import ModelSpec
+
+KV_SHARE = {"cpu": 0.5, "cuda": 0.85}  # of what the weights leave free, unless told
+
+
+@dataclass(frozen=True)
+class Memory:
+    """Bytes free before the model is loaded, and bytes the weights will take."""
+
+    free: int
+    weights: int
+
+    @property
+    def left(self) -> int:
+        return max(0, self.free - self.weights)
+
+
+def compute_dtype(wanted: str, checkpoint: str, device: str) -> str:
+    """ "auto" is the checkpoint's dtype; CPUs compute float16 slowly, so bfloat16 there."""
+    if wanted != "auto":
+        return wanted
+    return "bfloat16" if device == "cpu" and checkpoint == "float16" else checkpoint
+
+
+def max_model_len(wanted: int | None, spec: ModelSpec) -> int:
+    """Raises ConfigError where the model was not made for that many positions."""
+    if wanted is None:
+        return spec.max_model_len
+    if not 2 <= wanted <= spec.max_model_len:
+        raise ConfigError(
+            f"max_model_len must be between 2 and {spec.max_model_len}, the model's own; "
+            f"got {wanted}"
+        )
+    return wanted
+
+
+def kv_budget(
+    settings: EngineSettings, spec: ModelSpec, memory: Memory, device: str, longest: int
+) -> int:
+    """Bytes for the KV cache: as stated; or a share of what is free, but no more than all
+    sequences that may run at once could ever fill.
+
+    Raises:
+        CapacityError: the weights do not fit, or more was asked for than is free.
+    """
+    if memory.weights > memory.free:
+        raise CapacityError(
+            f"the weights take {show_bytes(memory.weights)} and {show_bytes(memory.free)} are free"
+        )
+    if settings.cache.kv_memory is None:
+        return min(int(memory.left * KV_SHARE[device]), _most(settings, spec, longest))
+    return _stated(settings.cache, memory)
+
+
+def _stated(cache: CacheSettings, memory: Memory) -> int:
+    assert cache.kv_memory is not None
+    budget = parse_bytes(cache.kv_memory, memory.left)
+    if budget > memory.left:
+        raise CapacityError(
+            f"--kv-memory {cache.kv_memory} is more than the {show_bytes(memory.left)} that are "
+            f"free beside the weights; use --kv-memory {memory.left // 2**20}MiB or less"
+        )
+    return budget
+
+
+def _most(settings: EngineSettings, spec: ModelSpec, longest: int) -> int:
+    size = settings.cache.block_size
+    num_blocks = settings.scheduler.max_num_seqs * blocks_for(longest, size)
+    return kv_bytes_for(spec.kv_groups, size, num_blocks)

@@ -1,0 +1,69 @@
+"""The default model against Transformers reading the same file."""
+
+from __future__ import annotations
+
+import torch
+
+from octavo import LLM, SamplingParams
+
+QUESTIONS = [
+    "The capital of France is",
+    "Once upon a time, in a small village by the sea,",
+    "def fibonacci(n):\n",
+    "The three laws of thermodynamics are",
+    "Water boils at",
+    "In 1969, the first human",
+    "Dear Sir or Madam,",
+    "import numpy as np\n\nx = np.",
+    "Roses are red, violets are",
+    "The mitochondria is",
+    "Q: What is 12 times 12?\nA:",
+    "The quick brown fox",
+    "To make an omelette, first",
+    "SELECT name FROM users WHERE",
+    "La capitale de l'Espagne est",
+    "Photosynthesis is the process by which",
+    "She opened the door and saw",
+    "The theory of relativity was developed by",
+    "1, 1, 2, 3, 5, 8,",
+    "The best way to learn a language is",
+]
+LENGTH = 64
+
+
+def test_greedy_tokens_equal_transformers(default_model):
+    import transformers
+
+    llm = LLM(str(default_model.path), dtype="float32", kv_memory="512MiB")
+    prompts = [llm.text.tokenizer.encode(q) for q in QUESTIONS]
+    params = SamplingParams(temperature=0.0, max_tokens=LENGTH, ignore_eos=True)
+    ours = [o.outputs[0].token_ids for o in llm.generate(prompts, params, use_tqdm=False)]
+
+    model = transformers.AutoModelForCausalLM.from_pretrained(
+        default_model.path.parent, gguf_file=default_model.path.name, dtype=torch.float32
+    )
+    theirs = generate_together(model, prompts)
+    assert ours == theirs
+
+
+def generate_together(model, prompts):
+    """All prompts in one batch, padded on the left."""
+    longest = max(map(len, prompts))
+    ids = torch.tensor([[0] * (longest - len(p)) + p for p in prompts])
+    mask = torch.tensor([[0] * (longest - len(p)) + [1] * len(p) for p in prompts])
+    model.generation_config.eos_token_id = None
+    with torch.inference_mode():
+        out = model.generate(
+            ids, attention_mask=mask, max_new_tokens=LENGTH, do_sample=False, pad_token_id=0
+        )
+    return out[:, longest:].tolist()
+
+
+def test_it_knows_the_capital_of_france(default_model):
+    llm = LLM(str(default_model.path), kv_memory="64MiB", max_model_len=1024)
+    [answer] = llm.chat(
+        [{"role": "user", "content": "What is the capital of France?"}],
+        SamplingParams(temperature=0.0, max_tokens=20),
+        use_tqdm=False,
+    )
+    assert "Paris" in answer.outputs[0].text

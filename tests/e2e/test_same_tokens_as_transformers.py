@@ -1,0 +1,110 @@
+"""Greedy tokens equal Hugging Face Transformers', however the work was cut, cached or preempted."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from itertools import count
+
+import pytest
+import torch
+from tiny_models import tiny_model
+
+from octavo import LLM, SamplingParams
+
+FAMILIES = ["llama", "llama3", "mistral", "qwen2", "qwen3"]
+VOCAB = 512
+OUTPUT = 40
+GREEDY = SamplingParams(temperature=0.0, max_tokens=OUTPUT, ignore_eos=True)
+
+
+def greedy(model, prompt: list[int], length: int) -> list[int]:
+    """The oracle: no cache, no batch, the whole sequence again for every token."""
+    ids = list(prompt)
+    with torch.inference_mode():
+        for _ in range(length):
+            ids.append(int(model(torch.tensor([ids])).logits[0, -1].argmax()))
+    return ids[len(prompt) :]
+
+
+@pytest.fixture(scope="module", params=FAMILIES)
+def case(request, tmp_path_factory):
+    """(folder, prompts, the tokens that Transformers generates)"""
+    folder = tmp_path_factory.mktemp(request.param)
+    model = tiny_model(folder, request.param)
+    rng = random.Random(request.param)
+    prompts = [[rng.randrange(VOCAB) for _ in range(n)] for n in (1, 7, 16, 33, 48, 61)]
+    return folder, prompts, [greedy(model, p, OUTPUT) for p in prompts]
+
+
+def load(folder, **options):
+    settings = {"dtype": "float32", "kv_memory": "4MiB", "skip_tokenizer_init": True, "threads": 1}
+    return LLM(str(folder), **(settings | options))
+
+
+def tokens(outputs):
+    return [output.outputs[0].token_ids for output in outputs]
+
+
+@pytest.mark.parametrize("chunk", [None, 1, 7, 16])
+def test_in_chunks_warm_and_cold(case, chunk):
+    folder, prompts, expected = case
+    limits = {"max_num_seqs": chunk, "max_num_batched_tokens": chunk} if chunk else {}
+    llm = load(folder, **limits)
+    cold = llm.generate(prompts, GREEDY, use_tqdm=False)
+    assert tokens(cold) == expected
+    warm = llm.generate(prompts, GREEDY, use_tqdm=False)
+    assert tokens(warm) == expected
+    assert [o.num_cached_tokens for o in warm] == [(len(p) - 1) // 16 * 16 for p in prompts]
+
+
+def test_without_prefix_caching_and_with_odd_blocks(case):
+    folder, prompts, expected = case
+    llm = load(folder, prefix_caching=False, block_size=5)
+    for _ in range(2):
+        outputs = llm.generate(prompts, GREEDY, use_tqdm=False)
+        assert tokens(outputs) == expected
+        assert not any(o.num_cached_tokens for o in outputs)
+
+
+def test_when_every_request_is_preempted_again_and_again(case, monkeypatch):
+    """Urgent neighbours fill the pool to the last slot, so that their next token takes all."""
+    folder, prompts, expected = case
+    llm = load(folder, kv_memory=blocks(folder, 9), max_model_len=144, policy="priority")
+    scheduler = llm._engine._scheduler
+    preempted: Counter[str] = Counter()
+    preempt = scheduler._preempt
+
+    def counted(sequence):
+        preempted[sequence.request.request_id] += 1
+        preempt(sequence)
+
+    monkeypatch.setattr(scheduler, "_preempt", counted)
+    for i, prompt in enumerate(prompts):
+        assert with_urgent_neighbours(llm, prompt, f"r{i}") == expected[i]
+        assert preempted[f"r{i}"] >= 2, preempted
+        assert llm.stats.kv_blocks_used == 0
+
+
+def with_urgent_neighbours(llm, prompt: list[int], name: str) -> list[int]:
+    """Tokens of `prompt`, while every sixth step somebody urgent takes all that is free."""
+    engine, made = llm._engine, llm._door.request
+    pool = engine._scheduler._manager.pools[0]
+    urgent = SamplingParams(temperature=0.0, max_tokens=3, ignore_eos=True)
+    rng, tokens = random.Random(name), []
+    engine.add(made(prompt, GREEDY, request_id=name, priority=1))
+    for step in count():
+        if not engine.has_work:
+            return tokens
+        if step % 6 == 3:
+            everything = [rng.randrange(VOCAB) for _ in range(pool.num_free * 16)]
+            engine.add(made(everything, urgent, request_id=f"urgent {step}"))
+        for delta in engine.step():
+            tokens += delta.token_ids if delta.request_id == name else []
+    raise AssertionError("unreachable")
+
+
+def blocks(folder, number):
+    """KV memory of exactly `number` usable blocks."""
+    page = load(folder).info.layout.pools[0].page_bytes
+    return str(page * (number + 1))
