@@ -56,7 +56,8 @@ class Figures:
 
 def figures(runs: Sequence[Timeline]) -> Figures:
     wall = max(r.arrivals[-1][0] for r in runs) - min(r.sent for r in runs)
-    prompt, output = (sum(n) for n in zip(*((r.prompt_tokens, r.output_tokens) for r in runs)))
+    prompt = sum(r.prompt_tokens for r in runs)
+    output = sum(r.output_tokens for r in runs)
     ttfts = [1e3 * r.ttft for r in runs]
     itls = [1e3 * gap for r in runs for gap in r.itls] or [0.0]
     return Figures(

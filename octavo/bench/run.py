@@ -10,8 +10,8 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 
-from octavo.base.log import configure
 from octavo.base.flags import spell
+from octavo.base.log import configure
 from octavo.base.settings import EngineSettings
 from octavo.bench.offline import run_in_turn, run_together
 from octavo.bench.online import own_server, run_over_http

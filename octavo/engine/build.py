@@ -1,4 +1,4 @@
-"""From settings to an engine that is ready: files, spec, memory plan, weights, rooms put together."""
+"""From settings to an engine that is ready: files, spec, memory plan, weights, rooms joined."""
 
 from __future__ import annotations
 

@@ -8,7 +8,7 @@ import torch
 
 from octavo.models.spec import RopeSpec
 
-# (layer index, q [T, heads, dim], k [T, kv heads, dim], v [T, kv heads, v dim]) -> [T, heads, v dim]
+# (layer, q [T, heads, dim], k [T, kv heads, dim], v [T, kv heads, v dim]) -> [T, heads, v dim]
 Attend = Callable[[int, torch.Tensor, torch.Tensor, torch.Tensor], torch.Tensor]
 
 

@@ -76,9 +76,9 @@ class Attention:
 
     def __call__(self, x: torch.Tensor, ctx: StepContext) -> torch.Tensor:
         spec = self.spec
-        q = self.q(x).unflatten(-1, (spec.num_heads, spec.head_dim))
-        k = self.k(x).unflatten(-1, (spec.num_kv_heads, spec.head_dim))
-        v = self.v(x).unflatten(-1, (spec.num_kv_heads, spec.v_head_dim))
+        q = self.q(x).view(len(x), spec.num_heads, spec.head_dim)
+        k = self.k(x).view(len(x), spec.num_kv_heads, spec.head_dim)
+        v = self.v(x).view(len(x), spec.num_kv_heads, spec.v_head_dim)
         q = self.q_norm(q) if self.q_norm else q
         k = self.k_norm(k) if self.k_norm else k
         if spec.rope is not None:

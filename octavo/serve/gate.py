@@ -15,11 +15,12 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from octavo.serve.errors import http_error
 
 MAX_REQUEST_ID = 256  # characters of a client's X-Request-Id that are sent back
+BODY_SECONDS = 60.0  # how long a body may take to arrive
 LINGER_SECONDS = 2.0  # how long a refused body is read and thrown away, see `_refuse`
 
 
 class BodyGate:
-    """Refuses bodies that are not JSON (415) or larger than `limit` bytes (413)."""
+    """Refuses bodies that are not JSON (415), larger than `limit` bytes (413), or late (408)."""
 
     def __init__(self, app: ASGIApp, limit: int) -> None:
         self._app = app
@@ -29,9 +30,9 @@ class BodyGate:
         if scope["type"] != "http" or scope["method"] not in ("POST", "PUT", "PATCH"):
             return await self._app(scope, receive, send)
         refusal = self._judge(Headers(scope=scope))
-        body = None if refusal else await self._read(receive)
-        if body is None:
-            return await _refuse(refusal or self._too_large(), scope, receive, send)
+        body = refusal or await self._read(receive)
+        if isinstance(body, Response):
+            return await _refuse(body, receive, send)
         await self._app(scope, _replay(body, receive), send)
 
     def _judge(self, headers: Headers) -> Response | None:
@@ -43,16 +44,19 @@ class BodyGate:
         length = headers.get("content-length", "0")
         return self._too_large() if length.isdigit() and int(length) > self._limit else None
 
-    async def _read(self, receive: Receive) -> bytes | None:
-        """The whole body; None as soon as it is over the limit."""
+    async def _read(self, receive: Receive) -> bytes | Response:
+        """The whole body; a refusal as soon as it is over the limit, or late."""
         body = bytearray()
-        while True:
-            message = await receive()
-            body += message.get("body", b"")
-            if len(body) > self._limit:
-                return None
-            if message["type"] == "http.disconnect" or not message.get("more_body", False):
-                return bytes(body)
+        try:
+            async with asyncio.timeout(BODY_SECONDS):
+                more = True
+                while more and len(body) <= self._limit:
+                    message = await receive()
+                    body += message.get("body", b"")
+                    more = message.get("more_body", False)  # nor where the client is gone
+        except TimeoutError:
+            return http_error(408, f"the body took longer than {BODY_SECONDS:g} seconds")
+        return bytes(body) if len(body) <= self._limit else self._too_large()
 
     def _too_large(self) -> Response:
         return http_error(413, f"the body is larger than {self._limit} bytes")
@@ -87,7 +91,7 @@ def _replay(body: bytes, receive: Receive) -> Receive:
     return replay
 
 
-async def _refuse(answer: Response, scope: Scope, receive: Receive, send: Send) -> None:
+async def _refuse(answer: Response, receive: Receive, send: Send) -> None:
     """Answer at once, then throw away what is still coming for a moment before hanging up.
 
     Closing a socket with unread bytes resets it, and the client may never see the answer.

@@ -57,9 +57,9 @@ class Metrics:
         )
         prompt = _counter("prompt_tokens", "Prompt tokens of requests that got an answer")
         generation = _counter("generation_tokens", "Tokens generated")
-        first = _histogram("time_to_first_token_seconds", "From arrival to the first token")
+        first = _histogram("time_to_first_token_seconds", "From tokenized prompt to first token")
         between = _histogram("inter_token_latency_seconds", "Between tokens of one request")
-        whole = _histogram("e2e_request_latency_seconds", "From arrival to the last token")
+        whole = _histogram("e2e_request_latency_seconds", "From tokenized prompt to last token")
         self._success = {r: success.labels(*labels, r) for r in _REASONS}
         self._prompt_tokens = prompt.labels(*labels)
         self._generation_tokens = generation.labels(*labels)
@@ -96,7 +96,7 @@ class Metrics:
 
 
 class Watch:
-    """Times one request; made when the request arrives."""
+    """Times one request; made when it goes to the engine."""
 
     def __init__(self, metrics: Metrics, prompt_tokens: int) -> None:
         self._metrics = metrics
@@ -117,7 +117,7 @@ class Watch:
         self._last = now
 
     def ended(self, reason: str) -> float:
-        """Seconds since arrival."""
+        """Seconds since it was made."""
         seconds = time.perf_counter() - self._begin
         self._metrics.ended(seconds, reason)
         return seconds

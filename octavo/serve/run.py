@@ -17,6 +17,7 @@ from octavo.base import log
 from octavo.base.errors import ConfigError, OctavoError
 from octavo.base.settings import EngineSettings, ServerSettings
 from octavo.engine.client import AsyncEngine
+from octavo.engine.info import EngineInfo
 from octavo.files.locate import locate
 from octavo.files.model_files import ModelFiles
 from octavo.serve.app import build_app
@@ -94,7 +95,7 @@ async def _run(
         _on_signals(lambda number: server.handle_exit(number, None))
         _listen(listener)
         name = server_settings.served_model_name or engine.info.model
-        _announce(engine.info.table, name, listener)
+        _announce(engine.info, name, listener)
         await server.serve(sockets=[listener])
     finally:
         await engine.close()
@@ -143,10 +144,14 @@ def _no_address(host: str, port: int, error: OSError) -> ConfigError:
     return ConfigError(f"cannot listen on {host}:{port}: {error.strerror}")
 
 
-def _announce(table: str, name: str, listener: socket.socket) -> None:
+def _announce(info: EngineInfo, name: str, listener: socket.socket) -> None:
     host, port = listener.getsockname()[:2]
     url = f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
-    print(table, f"\nOctavo serves {name} at {url}\n", sep="\n", file=sys.stderr)
+    defaults = ", ".join(f"{name} {value}" for name, value in info.generation_defaults.items())
+    print(info.table, file=sys.stderr)
+    if defaults:
+        print(f"Unless a request says otherwise: {defaults}", file=sys.stderr)
+    print(f"\nOctavo serves {name} at {url}\n", file=sys.stderr)
     print(_EXAMPLE.format(url=url), file=sys.stderr)
 
 

@@ -234,12 +234,14 @@ async def test_unknown_routes_and_methods(http: httpx.AsyncClient, engine: FakeE
 async def test_unknown_fields_are_logged_once_each(
     http: httpx.AsyncClient, caplog: pytest.LogCaptureFixture
 ) -> None:
+    options = {"include_usage": True, "include_dessert": True}
     body = {"messages": USER, "frobnicate": 1, "n": 1, "user": "me", "metadata": {"a": "b"}}
+    body |= {"stream": True, "stream_options": options}
     with caplog.at_level(logging.WARNING, logger="octavo"):
         for _ in range(3):
             assert (await http.post(CHAT, json=body)).status_code == 200
     assert [r.getMessage() for r in caplog.records] == [
-        "field 'frobnicate' is unknown and has no effect"
+        f"field '{name}' is unknown and has no effect" for name in ("include_dessert", "frobnicate")
     ]
 
 

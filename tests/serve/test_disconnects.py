@@ -90,6 +90,19 @@ async def test_a_refusal_of_a_large_body_is_read_by_its_sender(port: int) -> Non
     writer.close()
 
 
+async def test_a_body_that_does_not_come_is_refused(
+    port: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("octavo.serve.gate.BODY_SECONDS", 0.1)
+    monkeypatch.setattr("octavo.serve.gate.LINGER_SECONDS", 0.1)
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    head = b"POST /v1/completions HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\n"
+    writer.write(head + b'content-length: 50\r\n\r\n{"prompt":')
+    answer = await asyncio.wait_for(reader.read(), 1)
+    assert answer.startswith(b"HTTP/1.1 408")
+    writer.close()
+
+
 async def test_a_refused_sender_that_stalls_is_hung_up_on(
     port: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:

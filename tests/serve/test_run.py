@@ -40,7 +40,7 @@ run.load_renderer = lambda *_: byte_renderer()
 run.AsyncEngine.start = start
 sys.exit(run.serve(EngineSettings(), ServerSettings(port={port})))
 """
-READY = "return Engine()"
+READY = "return Engine(generation_defaults={'temperature': 0.2})"
 STALLS = "engine = Engine(); engine.stalls_after = 1; return engine"
 
 
@@ -109,6 +109,7 @@ def test_a_signal_stops_it_cleanly(number: signal.Signals) -> None:
     connection.close()
     said = "".join(server.messages)
     assert said.startswith("the memory plan\n")
+    assert "Unless a request says otherwise: temperature 0.2\n" in said
     assert "Octavo serves tiny at http://127.0.0.1:" in said
     assert "curl http://127.0.0.1:" in said
     assert "Traceback" not in said

@@ -59,6 +59,7 @@ UNSERVED: dict[str, tuple[object, ...]] = {
 # Hints and labels that change nothing here.
 HARMLESS = frozenset(
     {
+        "include_obfuscation",
         "metadata",
         "parallel_tool_calls",
         "prediction",
@@ -80,6 +81,9 @@ class Refusals:
         """Raises:
         RequestError: a field asks for something that is not served.
         """
+        options = getattr(body, "stream_options", None)
+        if options is not None:
+            self.check(options)
         for name, value in (body.model_extra or {}).items():
             if name in UNSERVED:
                 _refuse_unless_idle(name, value)
