@@ -95,7 +95,8 @@ class AsyncEngine:
         finally:
             del self._streams[request.request_id]
             if not finished and self.dead is None:
-                await self.abort(request.request_id)
+                with contextlib.suppress(EngineDeadError):  # then there is nothing to abort
+                    await self.abort(request.request_id)
 
     async def abort(self, request_id: str) -> None:
         """Forget a request and free its blocks; nothing happens if it has finished."""
@@ -108,22 +109,22 @@ class AsyncEngine:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
         if self._process.returncode is None:
-            await self._send(Stop())
             await self._end_process()
         self._socket.close(linger=0)
         self._context.term()
         shutil.rmtree(self._folder, ignore_errors=True)
 
     async def _end_process(self) -> None:
+        """Ask first; a process that does not listen (any more, or yet) is killed."""
         try:
+            await self._send(Stop())
             await asyncio.wait_for(self._process.wait(), STOP_SECONDS)
-        except TimeoutError:
+        except (EngineDeadError, TimeoutError):
             self._process.kill()
             await self._process.wait()
 
     async def _handshake(self, settings: EngineSettings) -> None:
-        await self._send(Start(settings))
-        answer = asyncio.ensure_future(self._socket.recv())
+        answer = asyncio.ensure_future(self._ask(Start(settings)))
         ended = asyncio.ensure_future(self._process.wait())
         try:
             await asyncio.wait((answer, ended), return_when=asyncio.FIRST_COMPLETED)
@@ -144,8 +145,17 @@ class AsyncEngine:
         assert isinstance(message, Ready), message
         self.info = message.info
 
-    async def _send(self, message: ToEngine) -> None:
+    async def _ask(self, message: ToEngine) -> bytes:
+        """Send as soon as the process is there; its first answer."""
         await self._socket.send(encode(message))
+        return await self._socket.recv()
+
+    async def _send(self, message: ToEngine) -> None:
+        """Raises EngineDeadError where nobody is there to take it; a send would wait forever."""
+        try:
+            await self._socket.send(encode(message), zmq.NOBLOCK)
+        except zmq.Again as error:
+            raise EngineDeadError(self.dead or "the engine's process is gone") from error
 
     async def _read(self) -> None:
         while True:

@@ -1,0 +1,102 @@
+"""What the door refuses, and what it fills in."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+
+from octavo.base.errors import RequestError
+from octavo.base.kv import KVGroup, KVLayout, Pool
+from octavo.base.sampling_params import SamplingParams
+from octavo.engine.door import Door
+from octavo.engine.info import EngineInfo
+
+LAYOUT = KVLayout(
+    block_size=16,
+    groups=(KVGroup(name="full", layers=(0,), bytes_per_token=4),),
+    pools=(Pool(page_bytes=64, num_blocks=5, groups=(0,)),),
+)
+INFO = EngineInfo(
+    model="m",
+    family="llama",
+    dtype="float32",
+    vocab_size=100,
+    max_model_len=32,
+    eos_token_ids=(2, 3),
+    layout=LAYOUT,
+    generation_defaults={},
+    table="",
+)
+
+
+@pytest.mark.parametrize(
+    "prompt,field",
+    [([], "prompt"), ([1] * 32, "prompt"), ([100], "prompt"), ([-1], "prompt"), ([True], "prompt")],
+)
+def test_prompts_that_are_refused(prompt, field):
+    with pytest.raises(RequestError) as caught:
+        Door(INFO).request(prompt, SamplingParams())
+    assert caught.value.field == field
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{"stop_token_ids": [100]}, {"logit_bias": {100: 1.0}}, {"n": 2}],
+)
+def test_parameters_that_this_engine_cannot_take(options):
+    with pytest.raises(RequestError) as caught:
+        Door(INFO).request([1], SamplingParams(**options))
+    assert caught.value.field == next(iter(options))
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"temperature": math.nan},
+        {"temperature": -0.1},
+        {"temperature": "hot"},
+        {"top_p": 0.0},
+        {"top_p": math.inf},
+        {"top_k": -2},
+        {"min_p": 1.1},
+        {"max_tokens": 0},
+        {"max_tokens": -5},
+        {"max_tokens": 1.5},
+        {"min_tokens": 17},
+        {"repetition_penalty": 0},
+        {"presence_penalty": 2.1},
+        {"seed": 2**63},
+        {"logprobs": 21},
+        {"stop": [""]},
+        {"stop": ["x"] * 17},
+        {"stop_token_ids": [-1]},
+        {"logit_bias": {1: 101}},
+        {"n": 0},
+    ],
+)
+def test_values_outside_their_range_name_field_and_limit(options):
+    [field] = options
+    with pytest.raises(RequestError, match=field) as caught:
+        SamplingParams(**options)
+    assert caught.value.field == field
+
+
+def test_what_is_open_is_filled_in():
+    door = Door(INFO, seed=1)
+    request = door.request([5] * 20, SamplingParams(max_tokens=None))
+    assert request.params.max_tokens == 12
+    assert request.params.seed is not None
+    assert request.eos_token_ids == (2, 3)
+    assert door.request([5], SamplingParams(ignore_eos=True)).eos_token_ids == ()
+    assert door.request([5] * 31, SamplingParams(max_tokens=9, min_tokens=4)).params.min_tokens == 1
+
+
+def test_seeds_are_drawn_anew_and_alike_for_a_seeded_door():
+    def draw(seed):
+        door = Door(INFO, seed)
+        return [door.request([5], SamplingParams()).params.seed for _ in range(3)]
+
+    assert draw(1) == draw(1)
+    assert len({*draw(1), *draw(2)}) == 6
+    assert Door(INFO, 1).request([5], SamplingParams(seed=9)).params.seed == 9

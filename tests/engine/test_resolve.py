@@ -1,0 +1,90 @@
+"""Budgets and lengths: what "auto" means, and what is refused with which advice."""
+
+from __future__ import annotations
+
+import pytest
+from tiny_models import tiny_model
+
+from octavo.base.errors import CapacityError, ConfigError
+from octavo.base.settings import EngineSettings
+from octavo.base.units import parse_bytes, show_bytes
+from octavo.engine.resolve import Memory, compute_dtype, kv_budget, max_model_len
+from octavo.files.model_files import ModelFiles
+from octavo.models.families import model_spec
+
+GIB = 2**30
+
+
+@pytest.fixture(scope="module")
+def spec(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("tiny")
+    tiny_model(folder, "llama")
+    return model_spec(ModelFiles("tiny", folder), 4)
+
+
+@pytest.mark.parametrize(
+    "wanted,checkpoint,device,dtype",
+    [
+        ("auto", "float16", "cpu", "bfloat16"),
+        ("auto", "float16", "cuda", "float16"),
+        ("auto", "float32", "cpu", "float32"),
+        ("float16", "bfloat16", "cpu", "float16"),
+    ],
+)
+def test_compute_dtype(wanted, checkpoint, device, dtype):
+    assert compute_dtype(wanted, checkpoint, device) == dtype
+
+
+def test_max_model_len(spec):
+    assert max_model_len(None, spec) == 512
+    assert max_model_len(100, spec) == 100
+    for wanted in (1, 513):
+        with pytest.raises(ConfigError, match="between 2 and 512"):
+            max_model_len(wanted, spec)
+
+
+def test_the_default_budget_is_a_share_but_never_more_than_could_be_filled(spec):
+    settings = EngineSettings.flat(max_num_seqs=2)
+    memory = Memory(free=8 * GIB, weights=2 * GIB)
+    page = 16 * 3 * 2 * 2 * 16 * 4  # tokens, layers, K and V, heads, dim, bytes
+    assert kv_budget(settings, spec, memory, "cpu", 512) == page * (2 * 32 + 1)
+    assert kv_budget(settings, spec, Memory(1000, 0), "cpu", 512) == 500
+
+
+def test_a_stated_budget(spec):
+    memory = Memory(free=8 * GIB, weights=2 * GIB)
+    assert kv_budget(EngineSettings.flat(kv_memory="1GiB"), spec, memory, "cpu", 512) == GIB
+    assert kv_budget(EngineSettings.flat(kv_memory="50%"), spec, memory, "cpu", 512) == 3 * GIB
+    with pytest.raises(CapacityError, match="--kv-memory 6144MiB or less"):
+        kv_budget(EngineSettings.flat(kv_memory="7GiB"), spec, memory, "cpu", 512)
+    with pytest.raises(CapacityError, match=r"weights take 2.00 GiB and 1.00 GiB are free"):
+        kv_budget(EngineSettings(), spec, Memory(GIB, 2 * GIB), "cpu", 512)
+
+
+@pytest.mark.parametrize(
+    "text,count",
+    [("2GiB", 2 * GIB), ("1.5 mib", 3 * 2**19), ("10%", 100), ("7", 7), ("1GB", 10**9)],
+)
+def test_amounts_of_memory(text, count):
+    assert parse_bytes(text, available=1000) == count
+
+
+@pytest.mark.parametrize("text", ["", "GiB", "-1", "2 bananas", "101%", "0", "0%", "1e9"])
+def test_what_is_no_amount_of_memory(text):
+    with pytest.raises(ConfigError):
+        parse_bytes(text, available=1000)
+
+
+def test_shown_bytes():
+    shown = [show_bytes(n) for n in (0, 1023, 1536, 2**20, 5 * GIB)]
+    assert shown == ["0 B", "1023 B", "1.50 KiB", "1.00 MiB", "5.00 GiB"]
+
+
+def test_unknown_options_are_refused_by_name():
+    with pytest.raises(ConfigError, match="kv_memroy"):
+        EngineSettings.flat(kv_memroy="1GiB")
+
+
+def test_options_and_flat_are_inverse():
+    settings = EngineSettings.flat(model="m", seed=3, kv_memory="1GiB", max_num_seqs=7)
+    assert EngineSettings.flat(model="m", **settings.options()) == settings
