@@ -16,7 +16,7 @@ from octavo.core.kv_manager import KVManager
 from octavo.core.scheduler import Scheduler
 from octavo.engine.engine import Engine
 from octavo.engine.executor import InProcessExecutor
-from octavo.engine.hardware import free_memory, pick_device
+from octavo.engine.hardware import fast_dtypes, free_memory, pick_device
 from octavo.engine.info import EngineInfo
 from octavo.engine.resolve import Memory, compute_dtype, kv_budget, max_model_len
 from octavo.files.locate import locate
@@ -37,7 +37,7 @@ def build_engine(settings: EngineSettings, files: ModelFiles | None = None) -> E
     """
     files = files or locate(settings.model.model)
     device = pick_device(settings.model.device)
-    dtype = compute_dtype(settings.model.dtype, default_dtype(files), device)
+    dtype = compute_dtype(settings.model.dtype, default_dtype(files), fast_dtypes(device))
     spec = model_spec(files, ITEMSIZE[dtype])
     longest = max_model_len(settings.model.max_model_len, spec)
     layout = _plan_memory(settings, spec, dtype, device, longest)

@@ -7,6 +7,7 @@ from pathlib import Path
 import psutil
 
 CGROUP = Path("/sys/fs/cgroup")
+CPUINFO = Path("/proc/cpuinfo")
 
 
 def pick_device(wanted: str) -> str:
@@ -16,6 +17,15 @@ def pick_device(wanted: str) -> str:
     import torch
 
     return "cuda" if torch.cuda.is_available() else "cpu"
+
+
+def fast_dtypes(device: str) -> frozenset[str]:
+    """Dtypes that `device` multiplies natively; CPUs emulate the others, many times slower."""
+    if device != "cpu":
+        return frozenset({"float32", "float16", "bfloat16"})
+    flags = CPUINFO.read_text() if CPUINFO.is_file() else ""
+    native = any(flag in flags.split() for flag in ("avx512_bf16", "amx_bf16", "bf16"))
+    return frozenset({"float32", "bfloat16"} if native else {"float32"})
 
 
 def free_memory(device: str) -> int:

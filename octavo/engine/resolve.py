@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass
 
 from octavo.base.errors import CapacityError, ConfigError
@@ -25,11 +26,12 @@ class Memory:
         return max(0, self.free - self.weights)
 
 
-def compute_dtype(wanted: str, checkpoint: str, device: str) -> str:
-    """ "auto" is the checkpoint's dtype; CPUs compute float16 slowly, so bfloat16 there."""
+def compute_dtype(wanted: str, checkpoint: str, fast: Collection[str]) -> str:
+    """ "auto" is the checkpoint's dtype where the device computes it natively (`fast`), else the
+    next one that it does, without losing range."""
     if wanted != "auto":
         return wanted
-    return "bfloat16" if device == "cpu" and checkpoint == "float16" else checkpoint
+    return next(dtype for dtype in (checkpoint, "bfloat16", "float32") if dtype in fast)
 
 
 def max_model_len(wanted: int | None, spec: ModelSpec) -> int:

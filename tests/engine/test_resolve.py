@@ -8,6 +8,7 @@ from tiny_models import tiny_model
 from octavo.base.errors import CapacityError, ConfigError
 from octavo.base.settings import EngineSettings
 from octavo.base.units import parse_bytes, show_bytes
+from octavo.engine import hardware
 from octavo.engine.resolve import Memory, compute_dtype, kv_budget, max_model_len
 from octavo.files.model_files import ModelFiles
 from octavo.models.families import model_spec
@@ -22,17 +23,32 @@ def spec(tmp_path_factory):
     return model_spec(ModelFiles("tiny", folder), 4)
 
 
+ALL = {"float32", "float16", "bfloat16"}
+
+
 @pytest.mark.parametrize(
-    "wanted,checkpoint,device,dtype",
+    "wanted,checkpoint,fast,dtype",
     [
-        ("auto", "float16", "cpu", "bfloat16"),
-        ("auto", "float16", "cuda", "float16"),
-        ("auto", "float32", "cpu", "float32"),
-        ("float16", "bfloat16", "cpu", "float16"),
+        ("auto", "float16", {"float32", "bfloat16"}, "bfloat16"),
+        ("auto", "float16", ALL, "float16"),
+        ("auto", "bfloat16", {"float32"}, "float32"),
+        ("auto", "float32", ALL, "float32"),
+        ("float16", "bfloat16", {"float32"}, "float16"),
     ],
 )
-def test_compute_dtype(wanted, checkpoint, device, dtype):
-    assert compute_dtype(wanted, checkpoint, device) == dtype
+def test_compute_dtype(wanted, checkpoint, fast, dtype):
+    assert compute_dtype(wanted, checkpoint, fast) == dtype
+
+
+@pytest.mark.parametrize(
+    "flags,dtypes",
+    [("flags : avx2 fma", {"float32"}), ("flags : avx512_bf16", {"float32", "bfloat16"})],
+)
+def test_dtypes_that_a_cpu_computes(flags, dtypes, tmp_path, monkeypatch):
+    info = tmp_path / "cpuinfo"
+    info.write_text(flags)
+    monkeypatch.setattr(hardware, "CPUINFO", info)
+    assert hardware.fast_dtypes("cpu") == dtypes
 
 
 def test_max_model_len(spec):
