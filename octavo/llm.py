@@ -96,7 +96,7 @@ class LLM:
             raise RequestError(f"{len(ranks)} priorities for {len(listed)} prompts", "priority")
         answers = [self._answer(*job) for job in zip(listed, params, ranks, strict=True)]
         waiting = {a.request.request_id: a for a in answers if a.request is not None}
-        with tqdm(total=len(answers), desc="prompts", disable=not use_tqdm) as bar:
+        with tqdm(total=len(answers), desc="prompts", disable=None if use_tqdm else True) as bar:
             bar.update(len(answers) - len(waiting))
             for request_id, delta in self._run([a.request for a in answers if a.request]):
                 waiting[request_id].feed(delta)

@@ -13,7 +13,6 @@ from pathlib import Path
 from octavo.base.flags import spell
 from octavo.base.log import configure
 from octavo.base.settings import EngineSettings
-from octavo.bench.offline import run_in_turn, run_together
 from octavo.bench.online import own_server, run_over_http
 from octavo.bench.report import Figures, figures, machine, median, table
 from octavo.bench.workloads import Work, warm_up, workload
@@ -43,6 +42,7 @@ def run(options: argparse.Namespace, settings: EngineSettings) -> None:
 def _offline(
     kind: str, settings: EngineSettings, works: Sequence[Work], repeats: int
 ) -> list[Figures]:
+    from octavo.bench.offline import run_in_turn, run_together  # these bring torch
     from octavo.engine.build import build_engine
 
     engine = build_engine(settings)

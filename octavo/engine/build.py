@@ -82,5 +82,7 @@ def _load(
 
     checkpoint = open_checkpoint(files, settings.model.load_format, spec, settings.seed)
     use_threads(settings.model.threads or len(os.sched_getaffinity(0)))
-    watch: partial[Iterable[str]] = partial(tqdm, desc="weights", unit=" tensors", leave=False)
+    watch: partial[Iterable[str]] = partial(
+        tqdm, desc="weights", unit=" tensors", leave=False, disable=None
+    )
     return Worker(TorchRunner(spec, layout, checkpoint, dtype, device, watch), layout)

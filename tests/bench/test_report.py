@@ -1,0 +1,60 @@
+"""Figures from times that can be added up by hand."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from tiny_models import tiny_model
+
+from octavo.bench import run
+from octavo.bench.report import Timeline, figures, median, table
+from octavo.bench.workloads import Work
+from octavo.cli import main
+
+RUNS = [
+    Timeline(10, 100.0, [(101.0, 1), (101.5, 1), (102.5, 2)]),
+    Timeline(30, 100.0, [(103.0, 1), (104.0, 1)]),
+]
+
+
+def test_figures():
+    f = figures(RUNS)
+    assert (f.requests, f.prompt_tokens, f.output_tokens) == (2, 40, 6)
+    assert f.wall_s == 4.0
+    assert f.output_tokens_per_s == 1.5
+    assert f.total_tokens_per_s == 11.5
+    assert f.ttft_ms_p50 == pytest.approx(2000)
+    assert RUNS[0].itls == [0.5, 0.5, 0.5]
+    assert f.itl_ms_p50 == pytest.approx(500)
+    assert f.itl_ms_p99 == pytest.approx(985)
+
+
+def test_medians_are_taken_field_by_field():
+    repeats = [figures([Timeline(1, 0.0, [(end, 1)])]) for end in (3.0, 1.0, 2.0)]
+    assert median(repeats).wall_s == 2.0
+    shown = table("name", repeats)
+    assert "3 runs" in shown
+    assert [line.split()[1:] for line in shown.splitlines() if line.startswith("wall_s")] == [
+        ["2.00", "1.00", "3.00"]
+    ]
+
+
+@pytest.mark.parametrize("kind", ["throughput", "latency", "serve"])
+def test_each_kind_measures_and_writes(kind, tmp_path, monkeypatch, capsys):
+    folder = tmp_path / "model"
+    tiny_model(folder, "llama", vocab_size=40_000)
+    if kind == "serve":
+        from tiny_chat import tiny_chat_model
+
+        tiny_chat_model(folder, vocab_size=40_000)
+    monkeypatch.setattr(run, "workload", lambda name: [Work([5] * 20, 4), Work([6] * 9, 3)])
+    out = tmp_path / "figures.json"
+    flags = ["--model", str(folder), "--kv-memory", "8MiB", "--threads", "1", "--repeats", "2"]
+    assert main(["bench", kind, *flags, "--json", str(out)]) == 0
+    report = json.loads(out.read_text())
+    assert len(report["runs"]) == 2
+    assert report["median"]["output_tokens"] == 7
+    assert report["median"]["output_tokens_per_s"] > 0
+    assert report["machine"]["torch"]
+    assert "ttft_ms_p50" in capsys.readouterr().out

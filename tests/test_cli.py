@@ -1,0 +1,118 @@
+"""The command: what it imports, what it prints where, how it fails."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+
+import pytest
+from tiny_chat import tiny_chat_model
+
+from octavo.base.flags import spell
+from octavo.base.settings import EngineSettings
+from octavo.cli import ENGINE_PARTS, _parser, main, take
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    return tiny_chat_model(tmp_path_factory.mktemp("tiny"))
+
+
+@pytest.fixture
+def flags(folder):
+    return ["--kv-memory", "8MiB", "--threads", "1", "--temperature", "0", "--max-tokens", "5"]
+
+
+def run(*arguments, stdin=""):
+    return subprocess.run(
+        [sys.executable, "-m", "octavo", *arguments], input=stdin, capture_output=True, text=True
+    )
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "import octavo.cli; octavo.cli._parser()",
+        "from octavo import LLM, SamplingParams",
+        "import octavo.serve.run",
+        "import octavo.bench.run",
+    ],
+)
+def test_what_computes_nothing_imports_no_torch(code):
+    check = f"{code}\nimport sys; assert 'torch' not in sys.modules"
+    subprocess.run([sys.executable, "-c", check], check=True)
+
+
+def test_help_needs_the_standard_library_only():
+    check = (
+        "import sys; from octavo.cli import main\n"
+        "try: main(['--help'])\n"
+        "except SystemExit: pass\n"
+        "heavy = {'numpy', 'msgspec', 'zmq', 'fastapi', 'tokenizers', 'torch', 'asyncio'}\n"
+        "assert not heavy & sys.modules.keys(), heavy & sys.modules.keys()"
+    )
+    subprocess.run([sys.executable, "-c", check], check=True, capture_output=True)
+
+
+def test_text_goes_to_stdout_and_notes_to_stderr(folder, flags):
+    done = run("generate", "--model", str(folder), *flags, "The capital", "The cat")
+    assert done.returncode == 0, done.stderr
+    assert "KV total" in done.stderr
+    assert "KV total" not in done.stdout
+    assert done.stdout.count("\n") >= 2
+
+
+def test_json_has_everything_for_prompts_from_file_and_stdin(folder, flags, tmp_path, capsys):
+    prompts = tmp_path / "prompts"
+    prompts.write_text("one\ntwo\n")
+    common = ["generate", "--model", str(folder), *flags, "--json"]
+    assert main([*common, "--file", str(prompts)]) == 0
+    lines = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert [line["prompt"] for line in lines] == ["one", "two"]
+    assert all(len(line["outputs"][0]["token_ids"]) == 5 for line in lines)
+    done = run(*common, stdin="from stdin\n")
+    assert json.loads(done.stdout)["prompt"] == "from stdin"
+
+
+def test_a_refused_prompt_costs_the_others_nothing(folder, flags, capsys):
+    assert main(["generate", "--model", str(folder), *flags, "fine", "x " * 2000]) == 1
+    captured = capsys.readouterr()
+    assert captured.out.strip()
+    assert "octavo: error: prompt has" in captured.err
+
+
+def test_chat_remembers_and_can_begin_anew(folder, flags):
+    done = run("chat", str(folder), *flags, stdin="hello\n\nagain\n/reset\nhello\n")
+    assert done.returncode == 0, done.stderr
+    answers = done.stdout.splitlines()
+    assert answers[0] == answers[-1]
+
+
+@pytest.mark.parametrize(
+    "arguments,message",
+    [
+        (["generate", "--model", "no-such-model", "hi"], "no-such-model"),
+        (["generate", "--model", "/nowhere", "hi"], "no such folder: /nowhere"),
+        (["pull", "unknown"], "smollm2"),
+        (["generate", "--kv-memory", "lots", "hi"], "'lots' is no amount of memory"),
+        (["generate", "--max-num-batched-tokens", "3", "hi"], "max_num_batched_tokens"),
+        (["generate", "--file", "/nowhere", "hi"], "--file /nowhere"),
+        (["bench", "throughput", "--workload", "none"], "known are single, mixed"),
+    ],
+)
+def test_what_is_wrong_is_one_line(arguments, message, folder, capsys):
+    if "--model" not in arguments and arguments[0] == "generate":
+        arguments = [*arguments, "--model", str(folder)]
+    assert main(arguments) == 1
+    last = capsys.readouterr().err.splitlines()[-1]
+    assert last.startswith("octavo: error: ")
+    assert message in last
+
+
+def test_flags_and_settings_are_inverse():
+    settings = EngineSettings.flat(
+        model="m", kv_memory="1GiB", prefix_caching=False, watermark=0.5, seed=7, policy="priority"
+    )
+    words = ["serve", "m", *spell(settings.options())]
+    assert EngineSettings.flat(**take(_parser().parse_args(words), *ENGINE_PARTS)) == settings
