@@ -1,0 +1,43 @@
+"""The examples run, and say what they should, on the default model."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+from octavo.bench.online import own_server
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+
+
+def run(name: str, *arguments: str) -> str:
+    command = [sys.executable, str(EXAMPLES / name), *arguments]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_every_example_is_tested_here():
+    names = {path.name for path in EXAMPLES.glob("*.py")}
+    assert all(f'"{name}"' in Path(__file__).read_text() for name in names)
+
+
+def test_offline(default_model):
+    lines = run("offline.py", str(default_model.path)).splitlines()
+    assert len(lines) == 3
+    assert lines[0].startswith("'The capital of France is' -> ")
+
+
+def test_prefix_cache(default_model):
+    found = re.findall(
+        r"(\d+) of (\d+) prompt tokens", run("prefix_cache.py", str(default_model.path))
+    )
+    assert [int(cached) > int(prompt) // 2 for cached, prompt in found] == [False, True, True]
+
+
+async def test_chat_client(default_model):
+    flags = ["--kv-memory", "128MiB", "--max-model-len", "1024"]
+    async with own_server(str(default_model.path), flags) as url:
+        assert "Paris" in run("chat_client.py", url)
