@@ -39,7 +39,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         return int(options.run(options) or 0)
     except OctavoError as error:
-        print(f"octavo: error: {error}", file=sys.stderr)
+        print(f"octavo: {error}", file=sys.stderr)
         return 1
     except KeyboardInterrupt:
         return 130
@@ -76,7 +76,7 @@ def generate(options: argparse.Namespace) -> int:
         else:
             print(output.outputs[0].text)
         if output.error is not None:
-            print(f"octavo: error: {output.error}", file=sys.stderr)
+            print(f"octavo: {output.error}", file=sys.stderr)
     return int(any(output.error for output in outputs))
 
 

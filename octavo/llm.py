@@ -137,7 +137,8 @@ class LLM:
         try:
             request, text = self._request(prompt, params, priority)
         except RequestError as error:
-            return _Answer(None, RequestOutput(request_id="", error=str(error)))
+            text = prompt if isinstance(prompt, str) else None
+            return _Answer(None, RequestOutput(request_id="", prompt=text, error=str(error)))
         output = RequestOutput(
             request_id=request.request_id,
             prompt=text,

@@ -26,7 +26,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def shared(request: pytest.FixtureRequest) -> Path:
     folder: Path | None = request.config.getoption("--shared")
     if folder is None:
-        pytest.skip("needs --shared FOLDER (workloads and traces)")
+        pytest.skip("needs --shared=FOLDER (workloads and traces)")
     return folder.resolve(strict=True)
 
 

@@ -79,7 +79,7 @@ def test_a_refused_prompt_costs_the_others_nothing(folder, flags, capsys):
     assert main(["generate", "--model", str(folder), *flags, "fine", "x " * 2000]) == 1
     captured = capsys.readouterr()
     assert captured.out.strip()
-    assert "octavo: error: prompt has" in captured.err
+    assert "octavo: prompt has" in captured.err
 
 
 def test_chat_remembers_and_can_begin_anew(folder, flags):
@@ -106,7 +106,7 @@ def test_what_is_wrong_is_one_line(arguments, message, folder, capsys):
         arguments = [*arguments, "--model", str(folder)]
     assert main(arguments) == 1
     last = capsys.readouterr().err.splitlines()[-1]
-    assert last.startswith("octavo: error: ")
+    assert last.startswith("octavo: ")
     assert message in last
 
 

@@ -61,7 +61,8 @@ async def _one(host: str, port: int, work: Work) -> Timeline:
     writer.close()
     if tokens != work.output_len:
         raise EngineError(f"{work.output_len} tokens asked for, the server says {tokens}")
-    line.arrivals[-1] = (line.arrivals[-1][0], line.arrivals[-1][1] + tokens - line.output_tokens)
+    if unseen := tokens - line.output_tokens:  # tokens that have no text of their own
+        line.arrivals.append((time.perf_counter(), unseen))
     return line
 
 
@@ -75,10 +76,11 @@ async def _read_stream(reader: asyncio.StreamReader, line: Timeline) -> int:
         if data.startswith(b'data: {"error"'):
             raise EngineError(data.decode().strip())
         if data.startswith(b"data: {"):
-            if usage := json.loads(data[6:]).get("usage"):
-                tokens = usage["completion_tokens"]
-            else:
+            chunk = json.loads(data[6:])
+            if chunk["choices"] and chunk["choices"][0]["text"]:
                 line.arrivals.append((time.perf_counter(), 1))
+            elif chunk["usage"]:
+                tokens = chunk["usage"]["completion_tokens"]
         elif data.startswith(b"data: [DONE]"):
             break
     return tokens

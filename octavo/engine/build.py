@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterable
 from functools import partial
 
@@ -16,7 +15,7 @@ from octavo.core.kv_manager import KVManager
 from octavo.core.scheduler import Scheduler
 from octavo.engine.engine import Engine
 from octavo.engine.executor import InProcessExecutor
-from octavo.engine.hardware import fast_dtypes, free_memory, pick_device
+from octavo.engine.hardware import fast_dtypes, free_memory, num_cores, pick_device
 from octavo.engine.info import EngineInfo
 from octavo.engine.resolve import Memory, compute_dtype, kv_budget, max_model_len
 from octavo.files.locate import locate
@@ -81,7 +80,7 @@ def _load(
     from octavo.worker.torch_runner import TorchRunner, use_threads
 
     checkpoint = open_checkpoint(files, settings.model.load_format, spec, settings.seed)
-    use_threads(settings.model.threads or len(os.sched_getaffinity(0)))
+    use_threads(settings.model.threads or num_cores())
     watch: partial[Iterable[str]] = partial(
         tqdm, desc="weights", unit=" tensors", leave=False, disable=None
     )
