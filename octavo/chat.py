@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from contextlib import closing
 
 from octavo.base.errors import RequestError
 from octavo.base.sampling_params import SamplingParams
@@ -19,8 +20,10 @@ def converse(llm: LLM, params: SamplingParams, system: str | None = None) -> Non
         if line == "/reset":
             messages = list(start)
         elif line:
-            messages.append({"role": "user", "content": line})
-            messages.append({"role": "assistant", "content": _answer(llm, params, messages)})
+            asked = [*messages, {"role": "user", "content": line}]
+            answer = _answer(llm, params, asked)
+            if answer is not None:
+                messages = [*asked, {"role": "assistant", "content": answer}]
 
 
 def _read() -> str | None:
@@ -30,17 +33,19 @@ def _read() -> str | None:
         return None
 
 
-def _answer(llm: LLM, params: SamplingParams, messages: list[dict[str, str]]) -> str:
-    """Print the answer as it comes; what was said is what is remembered."""
-    said = ""
+def _answer(llm: LLM, params: SamplingParams, messages: list[dict[str, str]]) -> str | None:
+    """Print the answer as it comes. What was said is remembered; nothing of a turn that failed."""
+    said, error = "", None
     try:
-        prompt = {"prompt_token_ids": llm.text.encode_chat(messages)}
-        for piece in llm.stream(prompt, params):
-            said += piece.text
-            print(piece.text, end="", flush=True)
+        with closing(llm.stream({"messages": messages}, params)) as pieces:
+            for piece in pieces:
+                said, error = said + piece.text, piece.error
+                print(piece.text, end="", flush=True)
     except KeyboardInterrupt:
         pass
-    except RequestError as error:
-        print(f"octavo: {error}", end="", file=sys.stderr)
+    except RequestError as refusal:
+        error = str(refusal)
     print()
-    return said
+    if error is not None:
+        print(f"octavo: {error}; this turn is forgotten", file=sys.stderr)
+    return said if error is None else None

@@ -187,7 +187,7 @@ def _prompts(options: argparse.Namespace) -> Iterable[str]:
     if options.file:
         try:
             yield from Path(options.file).read_text(encoding="utf-8").splitlines()
-        except OSError as error:
-            raise ConfigError(f"--file {options.file}: {error.strerror}") from error
+        except (OSError, UnicodeDecodeError) as error:
+            raise ConfigError(f"--file {options.file}: {error}") from error
     if not options.prompts and not options.file and not sys.stdin.isatty():
         yield from filter(None, [sys.stdin.read().rstrip("\n")])

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import threading
+from collections import deque
+from collections.abc import Collection, Generator, Sequence
+from contextlib import closing
 from typing import Any
 
 import msgspec
 from tqdm import tqdm
 
 from octavo.base.errors import RequestError
-from octavo.base.output import CompletionOutput, EngineStats, RequestOutput
+from octavo.base.output import CompletionOutput, Delta, EngineStats, Logprob, RequestOutput
+from octavo.base.plan import TokenLogprobs
 from octavo.base.request import Request
 from octavo.base.sampling_params import SamplingParams
 from octavo.base.settings import EngineSettings
@@ -18,6 +22,7 @@ from octavo.engine.info import EngineInfo
 from octavo.files.locate import locate
 from octavo.text.assembler import Assembler, TextDelta
 from octavo.text.renderer import Renderer, load_renderer
+from octavo.text.tokenizer import Tokenizer
 
 Prompt = str | Sequence[int] | dict[str, Any]
 Messages = Sequence[dict[str, Any]]
@@ -48,6 +53,8 @@ class LLM:
             )
         self._engine = build_engine(settings, files)
         self._door = Door(self._engine.info, settings.seed)
+        self._lock = threading.Lock()
+        self._inboxes: dict[str, deque[Delta]] = {}  # by request id
 
     @property
     def info(self) -> EngineInfo:
@@ -115,23 +122,21 @@ class LLM:
         """Answer one conversation or several; `template_options` as in the chat template's
         `render` (`add_generation_prompt`, `continue_final_message`, `tools` ...)."""
         several = [messages] if messages and isinstance(messages[0], dict) else messages
-        prompts: list[Prompt] = [
-            {"prompt_token_ids": self.text.encode_chat(list(m), **template_options)}  # type: ignore[arg-type]
-            for m in several
-        ]
+        prompts = [{"messages": talk, "template_options": template_options} for talk in several]
         return self.generate(prompts, sampling_params, use_tqdm=use_tqdm)
 
     def stream(
         self, prompt: Prompt, sampling_params: SamplingParams | None = None
-    ) -> Iterator[TextDelta]:
+    ) -> Generator[TextDelta, None, None]:
         """Continue one prompt, piece by piece. Leaving early aborts it.
 
         Raises:
             RequestError: the prompt is refused.
         """
         request, _ = self._request(prompt, sampling_params or self.default_sampling_params(), 0)
-        for _, delta in self._run([request]):
-            yield delta
+        with closing(self._run([request])) as pieces:
+            for _, piece in pieces:
+                yield piece
 
     def _answer(self, prompt: Prompt, params: SamplingParams, priority: int) -> _Answer:
         try:
@@ -144,51 +149,87 @@ class LLM:
             prompt=text,
             prompt_token_ids=request.prompt_token_ids,
         )
-        return _Answer(request, output)
+        return _Answer(request, output, self._text.tokenizer if self._text else None)
 
     def _request(
         self, prompt: Prompt, params: SamplingParams, priority: int
     ) -> tuple[Request, str | None]:
-        given = prompt if isinstance(prompt, dict) else _as_dict(prompt)
+        """The request for a prompt, and its text where that is known."""
+        given = _as_dict(prompt)
         text = given.get("prompt")
-        ids = given.get("prompt_token_ids")
-        if (text is None) == (ids is None):
-            raise RequestError("a prompt needs one of 'prompt' and 'prompt_token_ids'", "prompt")
-        if ids is None:
-            ids = self.text.tokenizer.encode(str(text))
+        ids = self._token_ids(given)
         if self._text is None and params.stop_strings:
             raise RequestError("stop strings need a tokenizer", "stop")
-        salt = given.get("cache_salt", "")
-        request = self._door.request(list(ids), params, priority=priority, cache_salt=salt)
-        return request, text
+        salt = given.get("cache_salt") or ""
+        return self._door.request(ids, params, priority=priority, cache_salt=salt), text
 
-    def _run(self, requests: Sequence[Request]) -> Iterator[tuple[str, TextDelta]]:
-        """Step until all are answered; whatever stops this early aborts the rest."""
+    def _token_ids(self, given: dict[str, Any]) -> list[int]:
+        kinds = [k for k in ("prompt", "prompt_token_ids", "messages") if given.get(k) is not None]
+        if len(kinds) != 1:
+            raise RequestError(
+                "a prompt has exactly one of 'prompt', 'prompt_token_ids' and 'messages'", "prompt"
+            )
+        [kind], value = kinds, given[kinds[0]]
+        if kind == "prompt" and isinstance(value, str):
+            return self.text.tokenizer.encode(value)
+        if kind == "prompt" or isinstance(value, str) or not isinstance(value, Sequence):
+            raise RequestError(f"{kind} must not be of type {type(value).__name__}", kind)
+        if kind == "messages":
+            return self.text.encode_chat(value, **given.get("template_options", {}))
+        return list(value)
+
+    def _run(self, requests: Sequence[Request]) -> Generator[tuple[str, TextDelta], None, None]:
+        """Step until all are answered; whatever stops this early aborts the rest.
+
+        Several may run at once, interleaved or in threads: whoever needs a delta takes a step,
+        and each delta goes to the inbox of its owner.
+        """
         tokenizer = self._text.tokenizer if self._text else None
         texts = {r.request_id: Assembler(r, tokenizer) for r in requests}
+        inbox: deque[Delta] = deque()
         try:
-            for request in requests:
-                self._engine.add(request)
+            with self._lock:
+                self._inboxes |= dict.fromkeys(texts, inbox)
+                for request in requests:
+                    self._engine.add(request)
             while texts:
-                for delta in self._engine.step():
-                    if delta.request_id not in texts:
-                        continue
-                    piece = texts[delta.request_id].feed(delta)
-                    if piece.finish_reason is not None:
-                        del texts[delta.request_id]
-                    if piece.cut:
-                        self._engine.abort([delta.request_id])
-                    yield delta.request_id, piece
+                self._step_unless(inbox)
+                while inbox:
+                    delta = inbox.popleft()
+                    if delta.request_id in texts:
+                        yield delta.request_id, self._assemble(texts, delta)
         finally:
-            self._engine.abort(list(texts))
+            self._forget(texts)
+
+    def _step_unless(self, inbox: deque[Delta]) -> None:
+        with self._lock:
+            if not inbox:  # nor did another thread's step fill it meanwhile
+                for delta in self._engine.step():
+                    self._inboxes[delta.request_id].append(delta)
+
+    def _assemble(self, texts: dict[str, Assembler], delta: Delta) -> TextDelta:
+        piece = texts[delta.request_id].feed(delta)
+        if piece.finish_reason is not None:
+            del texts[delta.request_id]
+            self._forget([delta.request_id])  # the engine too, where a stop string ended it
+        return piece
+
+    def _forget(self, request_ids: Collection[str]) -> None:
+        with self._lock:
+            self._engine.abort(request_ids)
+            for request_id in request_ids:
+                self._inboxes.pop(request_id, None)
 
 
 class _Answer:
     """One prompt's output while it grows."""
 
-    def __init__(self, request: Request | None, output: RequestOutput) -> None:
+    def __init__(
+        self, request: Request | None, output: RequestOutput, tokenizer: Tokenizer | None = None
+    ) -> None:
         self.request = request
         self.output = output
+        self._tokenizer = tokenizer
         self._completion = CompletionOutput(token_ids=[])
         if request is None:
             self._completion.finish_reason = "error"
@@ -199,7 +240,7 @@ class _Answer:
         mine.text += delta.text
         mine.token_ids += delta.token_ids
         if delta.logprobs:
-            mine.logprobs = (mine.logprobs or []) + delta.logprobs
+            mine.logprobs = (mine.logprobs or []) + [self._named(p) for p in delta.logprobs]
             mine.cumulative_logprob = (mine.cumulative_logprob or 0.0) + sum(
                 position.logprob for position in delta.logprobs
             )
@@ -207,8 +248,20 @@ class _Answer:
         self.output.error = delta.error
         self.output.num_cached_tokens = max(self.output.num_cached_tokens, delta.num_cached_tokens)
 
+    def _named(self, position: TokenLogprobs) -> dict[int, Logprob]:
+        """The drawn token first, then the likeliest ones."""
+        drawn = (position.token_id, position.logprob, position.rank)
+        top = [(token, logprob, rank) for rank, (token, logprob) in enumerate(position.top, 1)]
+        name = self._tokenizer.token if self._tokenizer else lambda token: None
+        found: dict[int, Logprob] = {}
+        for token, logprob, rank in (drawn, *top):
+            found.setdefault(token, Logprob(logprob, rank, name(token)))
+        return found
 
-def _as_dict(prompt: str | Sequence[int]) -> dict[str, Any]:
+
+def _as_dict(prompt: Prompt) -> dict[str, Any]:
+    if isinstance(prompt, dict):
+        return prompt
     return {"prompt": prompt} if isinstance(prompt, str) else {"prompt_token_ids": prompt}
 
 

@@ -6,6 +6,8 @@ were never written are never read.
 
 from __future__ import annotations
 
+import math
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 import torch
@@ -28,12 +30,19 @@ class RowPlan:
 
 @dataclass(frozen=True, slots=True)
 class GroupPlan:
-    slots: torch.Tensor  # [T] int64
+    blocks: torch.Tensor  # [T] int64: where each token's K and V go
+    offsets: torch.Tensor  # [T] int64
     rows: list[RowPlan]
 
 
 class ReferenceAttention:
-    """Keeps K as [blocks, block_size, num_kv_heads, head_dim] per layer, V likewise."""
+    """A pool is one tensor of pages, each as the memory plan counts it:
+
+        page  | K of layer a | V of a | K of layer b | V of b | ...   of the page's group
+
+    K: [block_size, num_kv_heads, head_dim] a layer, V likewise. Groups that share a pool never
+    share a block, so each reads a page in its own way.
+    """
 
     def __init__(
         self, spec: ModelSpec, layout: KVLayout, dtype: torch.dtype, device: torch.device
@@ -42,16 +51,28 @@ class ReferenceAttention:
         self._specs = [layer.attention for layer in spec.layers]
         self._block_size = layout.block_size
         self._group_of = {n: g for g, group in enumerate(layout.groups) for n in group.layers}
-        self._caches = []
-        for n, s in enumerate(self._specs):
-            pool = layout.pools[layout.pool_of(self._group_of[n])]
-            shape = (pool.num_blocks, layout.block_size, s.num_kv_heads)
-            self._caches.append(
-                tuple(
-                    torch.empty((*shape, width), dtype=dtype, device=device)
-                    for width in (s.head_dim, s.v_head_dim)
-                )
+        self.pools = [
+            torch.empty(
+                (pool.num_blocks, pool.page_bytes // dtype.itemsize), dtype=dtype, device=device
             )
+            for pool in layout.pools
+        ]
+        self._caches: dict[int, tuple[torch.Tensor, torch.Tensor]] = {}
+        for g, group in enumerate(layout.groups):
+            self._cut(self.pools[layout.pool_of(g)], group.layers)
+
+    def _cut(self, pages: torch.Tensor, layers: Iterable[int]) -> None:
+        """K and V of each layer, [blocks, block_size, num_kv_heads, dim], as views of pages."""
+        start = 0
+        for n in layers:
+            spec, views = self._specs[n], []
+            for dim in (spec.head_dim, spec.v_head_dim):
+                shape = (self._block_size, spec.num_kv_heads, dim)
+                part = pages[:, start : start + math.prod(shape)]
+                views.append(part.view(len(pages), *shape))
+                start += math.prod(shape)
+            self._caches[n] = (views[0], views[1])
+        assert start == pages.shape[1], f"a page of {pages.shape[1]} elements, {start} used"
 
     def plan(self, batch: AttentionBatch) -> list[GroupPlan]:
         return [self._plan_group(batch, g) for g in range(len(batch.tables))]
@@ -66,8 +87,8 @@ class ReferenceAttention:
     ) -> torch.Tensor:
         group, spec = plan[self._group_of[layer]], self._specs[layer]
         keys, values = self._caches[layer]
-        keys.flatten(0, 1)[group.slots] = k
-        values.flatten(0, 1)[group.slots] = v
+        keys[group.blocks, group.offsets] = k
+        values[group.blocks, group.offsets] = v
         out = q.new_empty((*q.shape[:2], spec.v_head_dim))
         for row in group.rows:
             out[row.tokens] = F.scaled_dot_product_attention(
@@ -92,7 +113,8 @@ class ReferenceAttention:
                     {},
                 )
             )
-        return GroupPlan(torch.from_numpy(batch.slots[group]).to(self._device), rows)
+        slots = torch.from_numpy(batch.slots[group]).to(self._device)
+        return GroupPlan(slots // self._block_size, slots % self._block_size, rows)
 
     def _mask(self, row: RowPlan, window: int | None) -> torch.Tensor | None:
         """Which keys each of the row's tokens sees; made for the first layer that asks."""

@@ -7,7 +7,7 @@ import dataclasses
 from collections.abc import Sequence
 from typing import Any
 
-TYPES = {"int": int, "float": float, "str": str}
+from octavo.base.settings import TYPES
 
 
 def add_flags(parser: argparse.ArgumentParser, part: type, skip: Sequence[str] = ()) -> None:

@@ -33,13 +33,6 @@ class KVGroup(msgspec.Struct, frozen=True, kw_only=True):
     def page_bytes(self, block_size: int) -> int:
         return self.bytes_per_token * block_size
 
-    def sequence_bytes(self, num_tokens: int) -> int:
-        """Bytes that attention needs for one sequence of `num_tokens`, without block rounding."""
-        if self.kind == "state":
-            return self.state_bytes
-        visible = num_tokens if self.window is None else min(num_tokens, self.window)
-        return self.bytes_per_token * visible
-
 
 class Pool(msgspec.Struct, frozen=True, kw_only=True):
     """Blocks of equal bytes. `num_blocks` includes block 0, the null block."""

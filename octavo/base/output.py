@@ -8,7 +8,7 @@ import msgspec
 
 from octavo.base.plan import TokenLogprobs
 
-FinishReason = Literal["stop", "length", "abort", "error"]
+FinishReason = Literal["stop", "length", "error"]
 
 
 class Delta(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -37,12 +37,20 @@ class EngineStats(msgspec.Struct, frozen=True, kw_only=True):
     steps_total: int = 0
 
 
+class Logprob(msgspec.Struct, frozen=True):
+    """One token at one position, as vLLM's users know it."""
+
+    logprob: float
+    rank: int  # from 1, the likeliest
+    decoded_token: str | None = None
+
+
 class CompletionOutput(msgspec.Struct, kw_only=True):
     index: int = 0
     text: str = ""
     token_ids: list[int] = []
     cumulative_logprob: float | None = None
-    logprobs: list[TokenLogprobs] | None = None
+    logprobs: list[dict[int, Logprob]] | None = None  # by position: token id -> logprob
     finish_reason: FinishReason | None = None
     stop_reason: int | str | None = None
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from importlib import import_module
 from typing import Any
 
@@ -13,12 +12,6 @@ class Registry:
     def __init__(self, kind: str, places: dict[str, str]) -> None:
         self.kind = kind
         self._places = places
-
-    def __contains__(self, name: str) -> bool:
-        return name in self._places
-
-    def names(self) -> Iterable[str]:
-        return self._places.keys()
 
     def load(self, name: str) -> Any:
         """Raises KeyError with the known names where `name` is none of them."""

@@ -6,14 +6,46 @@ A field's `help` metadata is its text in `--help`; `positional` and `choices` sh
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from octavo.base.errors import ConfigError
+
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
+
+T = TypeVar("T", bound="DataclassInstance")
+TYPES: dict[str, type] = {"int": int, "float": float, "str": str, "bool": bool}
 
 
 def option(default: Any, help: str, **metadata: Any) -> Any:
     return field(default=default, metadata={"help": help, **metadata})
+
+
+def checked(part: T) -> T:
+    """`part` itself, a settings object, once every option is of its type and within its choices.
+
+    Raises:
+        ConfigError: one is not; the message names it.
+    """
+    for f in dataclasses.fields(part):
+        if "help" in f.metadata:
+            _check(f.name, str(f.type), getattr(part, f.name), f.metadata)
+    return part
+
+
+def _check(name: str, kind: str, value: Any, metadata: Mapping[str, Any]) -> None:
+    kind, _, optional = kind.partition(" | ")
+    if value is None and optional:
+        return
+    if type(value) not in {"float": (int, float)}.get(kind, (TYPES[kind],)):
+        raise ConfigError(f"{name} must be of type {kind}, got {value!r}")
+    choices = metadata.get("choices")
+    if choices is not None and value not in choices:
+        raise ConfigError(f"{name} must be one of {', '.join(choices)}, got {value!r}")
+    if value < metadata.get("least", value):
+        raise ConfigError(f"{name} must be at least {metadata['least']}, got {value}")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -28,12 +60,12 @@ class ModelSettings:
     max_model_len: int | None = option(None, "longest sequence in tokens; default: the model's")
     chat_template: str | None = option(None, "file of a Jinja chat template")
     skip_tokenizer_init: bool = option(False, "token ids in, token ids out")
-    threads: int | None = option(None, "CPU threads; default: the cores available")
+    threads: int | None = option(None, "CPU threads; default: the cores available", least=1)
 
 
 @dataclass(frozen=True, kw_only=True)
 class CacheSettings:
-    block_size: int = option(16, "tokens in a block")
+    block_size: int = option(16, "tokens in a block", least=1)
     kv_memory: str | None = option(
         None, "KV cache size: 2GiB, 512MiB, or a share of free memory like 50%%"
     )
@@ -43,13 +75,12 @@ class CacheSettings:
 @dataclass(frozen=True, kw_only=True)
 class SchedulerSettings:
     max_num_batched_tokens: int = option(2048, "tokens computed in one step, at most")
-    max_num_seqs: int = option(64, "sequences running at once, at most")
+    max_num_seqs: int = option(64, "sequences running at once, at most", least=1)
+    max_waiting: int = option(1024, "requests that may wait; more are refused", least=0)
     watermark: float = option(0.01, "share of blocks kept free when a request is admitted")
     policy: str = option("fcfs", "who runs first", choices=("fcfs", "priority"))
 
     def __post_init__(self) -> None:
-        if self.max_num_seqs < 1:
-            raise ConfigError(f"max_num_seqs must be at least 1, got {self.max_num_seqs}")
         if self.max_num_batched_tokens < self.max_num_seqs:
             raise ConfigError(
                 f"max_num_batched_tokens ({self.max_num_batched_tokens}) must be at least "
@@ -88,12 +119,12 @@ class EngineSettings:
         built: dict[str, Any] = {}
         for name, part in parts.items():
             mine = {f.name for f in dataclasses.fields(part)}
-            built[name] = part(**{k: options.pop(k) for k in mine & options.keys()})
+            built[name] = checked(part(**{k: options.pop(k) for k in mine & options.keys()}))
         if "seed" in options:
             built["seed"] = options.pop("seed")
         if options:
             raise ConfigError(f"unknown option: {', '.join(sorted(options))}")
-        return cls(**built)
+        return checked(cls(**built))
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -21,10 +21,14 @@ from octavo.bench.workloads import Work
 START_SECONDS = 600.0
 
 
-async def run_over_http(url: str, works: Sequence[Work]) -> list[Timeline]:
-    """Raises EngineError where the server answers anything but the tokens asked for."""
+async def run_over_http(url: str, works: Sequence[Work], salt: str) -> list[Timeline]:
+    """`salt` keeps runs apart: one finds nothing that an earlier one left in the prefix cache.
+
+    Raises:
+        EngineError: the server answers anything but the tokens asked for.
+    """
     host, port = _address(url)
-    return list(await asyncio.gather(*(_one(host, port, work) for work in works)))
+    return list(await asyncio.gather(*(_one(host, port, work, salt) for work in works)))
 
 
 @asynccontextmanager
@@ -42,13 +46,14 @@ async def own_server(model: str, flags: Sequence[str]) -> AsyncIterator[str]:
         await process.wait()
 
 
-async def _one(host: str, port: int, work: Work) -> Timeline:
+async def _one(host: str, port: int, work: Work, salt: str) -> Timeline:
     body = json.dumps(
         {
             "prompt": work.prompt,
             "max_tokens": work.output_len,
             "temperature": 0,
             "ignore_eos": True,
+            "cache_salt": salt,
             "stream": True,
             "stream_options": {"include_usage": True},
         }
@@ -79,7 +84,7 @@ async def _read_stream(reader: asyncio.StreamReader, line: Timeline) -> int:
             chunk = json.loads(data[6:])
             if chunk["choices"] and chunk["choices"][0]["text"]:
                 line.arrivals.append((time.perf_counter(), 1))
-            elif chunk["usage"]:
+            elif chunk.get("usage"):
                 tokens = chunk["usage"]["completion_tokens"]
         elif data.startswith(b"data: [DONE]"):
             break

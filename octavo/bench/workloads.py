@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from octavo.base.errors import ConfigError
 from octavo.base.sampling_params import SamplingParams
 
-IDS = (100, 40_000)  # valid in every vocabulary that is measured
+IDS = (100, 40_000)  # of the prompts; a model with fewer refuses them
 
 
 @dataclass(frozen=True)

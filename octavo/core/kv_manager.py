@@ -26,10 +26,7 @@ class KVManager:
         self._pool_of = [self.pools[layout.pool_of(g)] for g in range(len(layout.groups))]
         self._root = root
         self._prefix_caching = prefix_caching
-
-    @property
-    def num_groups(self) -> int:
-        return len(self._pool_of)
+        self._fresh: list[tuple[BlockPool, int]] = []  # published since `settle`
 
     def chain(self, salt: str) -> HashChain:
         root = root_digest({"root": self._root, "salt": salt}) if salt else self._root
@@ -91,17 +88,17 @@ class KVManager:
         digests = sequence.chain.upto(sequence.token_ids, full)
         for group, (pool, table) in enumerate(zip(self._pool_of, sequence.tables, strict=True)):
             for block in range(sequence.num_published, full):
-                pool.index.publish(group, digests[block], table[block])
+                if pool.index.publish(group, digests[block], table[block]):
+                    self._fresh.append((pool, table[block]))
         sequence.num_published = full
 
-    def unpublish(self, sequence: Sequence, start: int) -> None:
-        """Forget what blocks hold from position `start`: the step that should have written them
-        failed."""
-        first = start // self.block_size
-        for pool, table in zip(self._pool_of, sequence.tables, strict=True):
-            for block in table[first : sequence.num_published]:
+    def settle(self, written: bool) -> None:
+        """The step is over. What it published stays if it was `written`, else it is forgotten,
+        whoever holds it by now."""
+        if not written:
+            for pool, block in self._fresh:
                 pool.index.forget(block)
-        sequence.num_published = min(sequence.num_published, first)
+        self._fresh.clear()
 
     def free(self, sequence: Sequence) -> None:
         for pool, table in zip(self._pool_of, sequence.tables, strict=True):

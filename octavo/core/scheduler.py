@@ -93,8 +93,13 @@ class Scheduler:
         """Take in what was drawn; sequences aborted meanwhile are passed over. A step that failed
         ends its sequences with an error."""
         assert plan.step == result.step, (plan.step, result.step)
+        self._manager.settle(written=result.error is None)
         if result.error is not None:
-            return self._abandon(plan, result.error)
+            return [
+                self._fail(self._live[row.sequence_id], result.error)
+                for row in plan.rows
+                if row.sequence_id in self._live
+            ]
         return [
             self._take(self._live[drawn.sequence_id], drawn)
             for drawn in result.rows
@@ -190,16 +195,6 @@ class Scheduler:
             stop_reason=stop,
             num_cached_tokens=sequence.prompt_hit or 0,
         )
-
-    def _abandon(self, plan: StepPlan, why: str) -> list[Delta]:
-        """Nothing the step should have written can be trusted, so it is unpublished too."""
-        deltas = []
-        for row in plan.rows:
-            if row.sequence_id in self._live:
-                sequence = self._live[row.sequence_id]
-                self._manager.unpublish(sequence, row.start)
-                deltas.append(self._fail(sequence, why))
-        return deltas
 
     def _fail(self, sequence: Sequence, why: str) -> Delta:
         self._finish(sequence)

@@ -47,6 +47,7 @@ class Sequence:
                 return "stop", None
             if token_id in request.params.stop_ids:
                 return "stop", token_id
-        if self.num_generated >= (request.params.max_tokens or 1):
+        assert request.params.max_tokens is not None, "the door left it open"
+        if self.num_generated >= request.params.max_tokens:
             return "length", None
         return None, None

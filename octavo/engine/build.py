@@ -7,7 +7,6 @@ from functools import partial
 
 from tqdm import tqdm
 
-from octavo.base.errors import ConfigError
 from octavo.base.kv import KVLayout
 from octavo.base.settings import EngineSettings
 from octavo.core.hash_chain import root_digest
@@ -18,7 +17,6 @@ from octavo.engine.executor import InProcessExecutor
 from octavo.engine.hardware import fast_dtypes, free_memory, num_cores, pick_device
 from octavo.engine.info import EngineInfo
 from octavo.engine.resolve import Memory, compute_dtype, kv_budget, max_model_len
-from octavo.files.locate import locate
 from octavo.files.model_files import ModelFiles
 from octavo.models.families import default_dtype, generation_defaults, model_spec
 from octavo.models.memory import ITEMSIZE, check_fit, kv_layout, weight_bytes
@@ -28,13 +26,12 @@ from octavo.weights.open import open_checkpoint
 from octavo.worker.worker import Worker
 
 
-def build_engine(settings: EngineSettings, files: ModelFiles | None = None) -> Engine:
+def build_engine(settings: EngineSettings, files: ModelFiles) -> Engine:
     """An engine in this process. Nothing large is read before it is known to fit.
 
     Raises:
-        ConfigError: a setting is impossible, the model cannot be had, or it does not fit.
+        ConfigError: a setting is impossible, or the model is not understood or does not fit.
     """
-    files = files or locate(settings.model.model)
     device = pick_device(settings.model.device)
     dtype = compute_dtype(settings.model.dtype, default_dtype(files), fast_dtypes(device))
     spec = model_spec(files, ITEMSIZE[dtype])
@@ -60,9 +57,8 @@ def build_engine(settings: EngineSettings, files: ModelFiles | None = None) -> E
 def _plan_memory(
     settings: EngineSettings, spec: ModelSpec, dtype: str, device: str, longest: int
 ) -> KVLayout:
-    if settings.cache.block_size < 1:
-        raise ConfigError(f"block_size must be at least 1, got {settings.cache.block_size}")
-    memory = Memory(free_memory(device), weight_bytes(spec, ITEMSIZE[dtype]))
+    itemsize = ITEMSIZE[dtype]
+    memory = Memory(free_memory(device), weight_bytes(spec, itemsize), itemsize)
     budget = kv_budget(settings, spec, memory, device, longest)
     layout = kv_layout(spec.kv_groups, settings.cache.block_size, budget)
     check_fit(layout, budget, longest)

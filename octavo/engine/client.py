@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
 import shutil
 import sys
 import tempfile
@@ -13,7 +14,13 @@ from pathlib import Path
 import zmq
 import zmq.asyncio
 
-from octavo.base.errors import ConfigError, EngineDeadError, EngineError, RequestError
+from octavo.base.errors import (
+    ConfigError,
+    EngineDeadError,
+    EngineError,
+    QueueFullError,
+    RequestError,
+)
 from octavo.base.log import logger
 from octavo.base.output import Delta, EngineStats
 from octavo.base.request import Request
@@ -31,29 +38,38 @@ from octavo.engine.wire import (
     decode_from_engine,
     encode,
 )
+from octavo.files.model_files import ModelFiles
 
 log = logger("client")
+RETRY_SECONDS = 1.0  # what a client that finds the queue full is told to wait
+LAST_WORDS_SECONDS = 0.2  # what a process said before it ended may still be under way
 STOP_SECONDS = 5.0  # how long a stopping process may take before it is killed
 
 
 class AsyncEngine:
     """One engine process and the streams it feeds. Made by `start`, in a running event loop."""
 
-    def __init__(self, process: asyncio.subprocess.Process, folder: Path) -> None:
+    def __init__(
+        self,
+        process: asyncio.subprocess.Process,
+        folder: Path,
+        context: zmq.asyncio.Context,
+        socket: zmq.asyncio.Socket,
+        most: int,
+    ) -> None:
         self.info: EngineInfo
         self.stats = EngineStats()
         self.dead: str | None = None
         self._process = process
         self._folder = folder
-        self._context = zmq.asyncio.Context()
-        self._socket = self._context.socket(zmq.DEALER)
-        self._socket.set_hwm(0)
-        self._socket.bind(_address(folder))
+        self._context = context
+        self._socket = socket
+        self._most = most  # streams at once
         self._streams: dict[str, asyncio.Queue[Delta | None]] = {}
         self._tasks: list[asyncio.Task[None]] = []
 
     @classmethod
-    async def start(cls, settings: EngineSettings) -> AsyncEngine:
+    async def start(cls, settings: EngineSettings, files: ModelFiles) -> AsyncEngine:
         """Start the process and wait until its model is loaded.
 
         Raises:
@@ -61,14 +77,19 @@ class AsyncEngine:
             EngineError: the engine failed, or its process ended, before it was ready.
         """
         folder = Path(tempfile.mkdtemp(prefix="octavo-"))  # mode 0700: nobody else may connect
-        command = (sys.executable, "-m", "octavo.engine.process", _address(folder))
-        engine = cls(await asyncio.create_subprocess_exec(*command), folder)
+        context = zmq.asyncio.Context()
+        socket = _bound(context, f"ipc://{folder}/engine")
+        command = ("-m", "octavo.engine.process", f"ipc://{folder}/engine", str(os.getpid()))
+        process = await asyncio.create_subprocess_exec(sys.executable, *command)
+        most = settings.scheduler.max_num_seqs + settings.scheduler.max_waiting
+        engine = cls(process, folder, context, socket, most)
         try:
-            await engine._handshake(settings)
+            await engine._handshake(Start(settings, files.name, str(files.path)))
         except BaseException:
             await engine.close()
             raise
         engine._tasks = [asyncio.create_task(engine._read()), asyncio.create_task(engine._watch())]
+        engine._tasks[0].add_done_callback(engine._reading_ended)
         return engine
 
     async def generate(self, request: Request) -> AsyncGenerator[Delta, None]:
@@ -76,12 +97,15 @@ class AsyncEngine:
 
         Raises:
             RequestError: the request's id is in use.
+            QueueFullError: as many requests wait as may.
             EngineDeadError: the engine's process has ended.
         """
         if self.dead is not None:
             raise EngineDeadError(self.dead)
         if request.request_id in self._streams:
             raise RequestError(f"request_id {request.request_id!r} is in use", "request_id")
+        if len(self._streams) >= self._most:
+            raise QueueFullError(f"{self._most} requests run or wait already", RETRY_SECONDS)
         queue = self._streams[request.request_id] = asyncio.Queue()
         finished = False
         try:
@@ -96,11 +120,7 @@ class AsyncEngine:
             del self._streams[request.request_id]
             if not finished and self.dead is None:
                 with contextlib.suppress(EngineDeadError):  # then there is nothing to abort
-                    await self.abort(request.request_id)
-
-    async def abort(self, request_id: str) -> None:
-        """Forget a request and free its blocks; nothing happens if it has finished."""
-        await self._send(Abort([request_id]))
+                    await self._send(Abort([request.request_id]))
 
     async def close(self) -> None:
         """End the process; streams still open raise EngineDeadError."""
@@ -123,13 +143,13 @@ class AsyncEngine:
             self._process.kill()
             await self._process.wait()
 
-    async def _handshake(self, settings: EngineSettings) -> None:
-        answer = asyncio.ensure_future(self._ask(Start(settings)))
+    async def _handshake(self, start: Start) -> None:
+        answer = asyncio.ensure_future(self._ask(start))
         ended = asyncio.ensure_future(self._process.wait())
         try:
             await asyncio.wait((answer, ended), return_when=asyncio.FIRST_COMPLETED)
             if ended.done() and not answer.done():
-                await asyncio.wait((answer,), timeout=0.5)  # its last words may be under way
+                await asyncio.wait((answer,), timeout=LAST_WORDS_SECONDS)
             if not answer.done():
                 raise EngineError(f"the engine's process ended ({_cause(ended.result())})")
             self._take_first(answer.result())
@@ -168,11 +188,14 @@ class AsyncEngine:
 
     async def _watch(self) -> None:
         code = await self._process.wait()
-        with contextlib.suppress(zmq.ZMQError):  # deliver what it said before it ended
-            while await self._socket.poll(0):
-                await asyncio.sleep(0)
+        await asyncio.sleep(LAST_WORDS_SECONDS)
         self._die(f"the engine's process ended ({_cause(code)})")
         log.error("%s", self.dead)
+
+    def _reading_ended(self, task: asyncio.Task[None]) -> None:
+        if not task.cancelled():
+            log.error("the engine's answers cannot be read", exc_info=task.exception())
+            self._die("the engine's answers cannot be read")
 
     def _die(self, why: str) -> None:
         self.dead = self.dead or why
@@ -180,8 +203,14 @@ class AsyncEngine:
             queue.put_nowait(None)
 
 
-def _address(folder: Path) -> str:
-    return f"ipc://{folder}/engine"
+def _bound(context: zmq.asyncio.Context, address: str) -> zmq.asyncio.Socket:
+    socket = context.socket(zmq.DEALER)
+    socket.set_hwm(0)
+    try:
+        socket.bind(address)
+    except zmq.ZMQError as error:  # the path of a temporary folder can be too long for a socket
+        raise ConfigError(f"cannot listen on {address}: {error.strerror}") from error
+    return socket
 
 
 def _cause(code: int) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from octavo.base.output import Delta, EngineStats
+from octavo.base.plan import StepResult
 from octavo.base.request import Request
 from octavo.core.scheduler import Scheduler
 from octavo.engine.executor import Executor
@@ -35,6 +36,10 @@ class Engine:
 
     def step(self) -> list[Delta]:
         plan = self._scheduler.schedule()
-        ticket = self._executor.submit(plan)
-        result = self._executor.finish(ticket)
+        try:
+            ticket = self._executor.submit(plan)
+            result = self._executor.finish(ticket)
+        except BaseException:  # Ctrl-C: the step has not written what the plan says
+            self._scheduler.update(plan, StepResult(plan.step, [], error="interrupted"))
+            raise
         return self._scheduler.update(plan, result)

@@ -48,7 +48,11 @@ def free_memory(device: str) -> int:
 def _cgroup_room() -> int:
     try:
         limit = (CGROUP / "memory.max").read_text().strip()
-        used = (CGROUP / "memory.current").read_text().strip()
+        used = int((CGROUP / "memory.current").read_text())
+        stat = dict(line.split() for line in (CGROUP / "memory.stat").read_text().splitlines())
     except OSError:
         return 2**63
-    return 2**63 if limit == "max" else max(0, int(limit) - int(used))
+    if limit == "max":
+        return 2**63
+    cached = int(stat.get("inactive_file", 0))  # of files, given back when memory is wanted
+    return max(0, int(limit) - used + cached)

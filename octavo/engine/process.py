@@ -1,6 +1,6 @@
 """The engine's own process: messages in, steps, messages out. Sleeps in the kernel when idle.
 
-Run as `python -m octavo.engine.process ADDRESS`, by `engine.client`.
+Run as `python -m octavo.engine.process ADDRESS PARENT_PID`, by `engine.client`.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ import ctypes
 import os
 import signal
 import sys
+from pathlib import Path
 
 import zmq
 
@@ -27,6 +28,7 @@ from octavo.engine.wire import (
     decode_to_engine,
     encode,
 )
+from octavo.files.model_files import ModelFiles
 
 log = logger("engine")
 PR_SET_PDEATHSIG = 1
@@ -53,7 +55,7 @@ def start(socket: zmq.Socket[bytes]) -> Engine | None:
     message = decode_to_engine(socket.recv())
     assert isinstance(message, Start), message
     try:
-        engine = build_engine(message.settings)
+        engine = build_engine(message.settings, ModelFiles(message.name, Path(message.path)))
     except OctavoError as error:
         socket.send(encode(Failed(str(error), expected=True)))
         return None
@@ -65,18 +67,19 @@ def start(socket: zmq.Socket[bytes]) -> Engine | None:
     return engine
 
 
-def follow_parent() -> None:
-    """Die when the parent does, even by SIGKILL; leave Ctrl-C to the parent."""
+def follow_parent(parent: int) -> None:
+    """Die when the parent does, even by SIGKILL; leave signals sent to the whole group to it, as
+    it has answers to end first."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
     if sys.platform == "linux":
-        parent = os.getppid()
         ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
-        if os.getppid() != parent:  # it died before the call
-            sys.exit(1)
+    if os.getppid() != parent:  # it died before we got here
+        sys.exit(1)
 
 
-def main(address: str) -> int:
-    follow_parent()
+def main(address: str, parent: str) -> int:
+    follow_parent(int(parent))
     configure()
     with zmq.Context() as context, context.socket(zmq.DEALER) as socket:
         socket.set_hwm(0)
@@ -90,4 +93,4 @@ def main(address: str) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1]))
+    sys.exit(main(*sys.argv[1:]))

@@ -16,10 +16,12 @@ KV_SHARE = {"cpu": 0.5, "cuda": 0.85}  # of what the weights leave free, unless 
 
 @dataclass(frozen=True)
 class Memory:
-    """Bytes free before the model is loaded, and bytes the weights will take."""
+    """Bytes free before the model is loaded, and bytes the weights will take, each element
+    `itemsize` of them."""
 
     free: int
     weights: int
+    itemsize: int
 
     @property
     def left(self) -> int:
@@ -56,8 +58,10 @@ def kv_budget(
         CapacityError: the weights do not fit, or more was asked for than is free.
     """
     if memory.weights > memory.free:
+        halved = memory.itemsize == 4 and memory.weights // 2 <= memory.free
         raise CapacityError(
-            f"the weights take {show_bytes(memory.weights)} and {show_bytes(memory.free)} are free"
+            f"the weights take {show_bytes(memory.weights)} and {show_bytes(memory.free)} are "
+            f"free; use {'--dtype bfloat16, which takes half' if halved else 'a smaller model'}"
         )
     if settings.cache.kv_memory is None:
         return min(int(memory.left * KV_SHARE[device]), _most(settings, spec, longest))

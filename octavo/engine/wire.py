@@ -11,9 +11,11 @@ from octavo.engine.info import EngineInfo
 
 
 class Start(msgspec.Struct, frozen=True, tag=True):
-    """The first message to a new engine process."""
+    """The first message to a new engine process: settings, and the model's `ModelFiles`."""
 
     settings: EngineSettings
+    name: str
+    path: str
 
 
 class Add(msgspec.Struct, frozen=True, tag=True):

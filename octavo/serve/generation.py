@@ -69,7 +69,9 @@ class Generation:
         return self._engine.info.vocab_size
 
     async def encode(self, text: str, add_special_tokens: bool = True) -> list[int]:
-        return await _aside_if_long(len(text), lambda: self._tokens(text, add_special_tokens))
+        return await _aside_if_long(
+            len(text), lambda: self.tokenizer.encode(text, add_special_tokens)
+        )
 
     async def encode_chat(
         self,
@@ -91,11 +93,12 @@ class Generation:
                 f"chat_template_kwargs must not name {min(ours)}", "chat_template_kwargs"
             )
 
-        def work() -> list[int]:
-            text = self._renderer.render(messages, **options, **variables)
-            return self._tokens(text, add_special_tokens and not self._opens(text))
-
-        return await _aside_if_long(sum(len(str(turn.get("content"))) for turn in messages), work)
+        return await _aside_if_long(
+            sum(len(str(turn.get("content"))) for turn in messages),
+            lambda: self._renderer.encode_chat(
+                messages, add_special_tokens=add_special_tokens, **options, **variables
+            ),
+        )
 
     def params(self, given: dict[str, Any], max_tokens: int | None) -> SamplingParams:
         """What was given, else the model's own defaults, else the API's.
@@ -142,18 +145,6 @@ class Generation:
         finally:
             self._ended(request, watch, reason)
 
-    def _tokens(self, text: str, add_special_tokens: bool) -> list[int]:
-        try:
-            text.encode()
-        except UnicodeEncodeError as error:  # JSON can escape what is no character
-            raise RequestError(f"the prompt is not text: {error}", "prompt") from error
-        return self.tokenizer.encode(text, add_special_tokens)
-
-    def _opens(self, text: str) -> bool:
-        """Whether the template has written BOS itself: there must never be a second one."""
-        bos = self.tokenizer.bos_token
-        return bos is not None and text.startswith(bos)
-
     def _ended(self, request: Request, watch: Watch, reason: str) -> None:
         seconds = watch.ended(reason)
         if self._log_requests:
@@ -173,5 +164,5 @@ async def _aside_if_long(length: int, work: Callable[[], T]) -> T:
 
 
 def _raise_if_lost(piece: TextDelta) -> None:
-    if piece.finish_reason in ("error", "abort"):
-        raise EngineError(piece.error or "the request was aborted by the server")
+    if piece.finish_reason == "error":
+        raise EngineError(piece.error or "the request was lost")

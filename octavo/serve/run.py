@@ -82,7 +82,7 @@ async def _run(
     assert task is not None
     _on_signals(lambda _: task.cancel())
     renderer = load_renderer(files, settings.model.tokenizer, settings.model.chat_template)
-    engine = await AsyncEngine.start(settings)
+    engine = await AsyncEngine.start(settings, files)
     try:
         app = build_app(
             engine,

@@ -19,13 +19,19 @@ class Renderer:
         self.tokenizer = tokenizer
         self._template = template
 
-    def encode_chat(self, messages: Sequence[Mapping[str, Any]], **options: Any) -> list[int]:
+    def encode_chat(
+        self,
+        messages: Sequence[Mapping[str, Any]],
+        *,
+        add_special_tokens: bool = False,
+        **options: Any,
+    ) -> list[int]:
         """Token ids of a conversation; `options` as in `ChatTemplate.render`.
 
         Raises:
             RequestError: the model has no chat template, or the template refuses the messages.
         """
-        return self.tokenizer.encode_chat(self.render(messages, **options))
+        return self.tokenizer.encode_chat(self.render(messages, **options), add_special_tokens)
 
     def render(self, messages: Sequence[Mapping[str, Any]], **options: Any) -> str:
         """The conversation as the text that the model reads."""
@@ -53,5 +59,5 @@ def load_renderer(
 def _read(path: str) -> str:
     try:
         return Path(path).read_text(encoding="utf-8")
-    except OSError as error:
-        raise ModelError(f"chat_template {path}: {error.strerror}") from error
+    except (OSError, UnicodeDecodeError) as error:
+        raise ModelError(f"chat_template {path}: {error}") from error

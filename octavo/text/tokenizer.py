@@ -9,7 +9,7 @@ from typing import Any
 from tokenizers import Tokenizer as Backend
 from tokenizers.processors import TemplateProcessing
 
-from octavo.base.errors import ModelError
+from octavo.base.errors import ModelError, RequestError
 from octavo.files.model_files import ModelFiles
 from octavo.text.gguf_tokenizer import build_backend, named_tokens, wanted_ends
 from octavo.text.spelling import Spelling, leading_spaces
@@ -65,12 +65,18 @@ class Tokenizer:
         return self._backend.token_to_id(token)
 
     def encode(self, text: str, add_special_tokens: bool = True) -> list[int]:
+        """Raises RequestError where `text` holds a lone surrogate, which is no character."""
+        try:
+            text.encode()
+        except UnicodeEncodeError as error:
+            raise RequestError(f"the prompt is not text: {error}", "prompt") from error
         return self._backend.encode(text, add_special_tokens=add_special_tokens).ids
 
-    def encode_chat(self, text: str) -> list[int]:
-        """Encode a rendered chat template. The template has written every special token that the
-        model wants, so none is added: never a second BOS."""
-        return self.encode(text, add_special_tokens=False)
+    def encode_chat(self, text: str, add_special_tokens: bool = False) -> list[int]:
+        """Encode a rendered chat template. As a rule it has written every special token that the
+        model wants; where some are to be added, there is still never a second BOS."""
+        opened = self.bos_token is not None and text.startswith(self.bos_token)
+        return self.encode(text, add_special_tokens and not opened)
 
     def decode(self, ids: Iterable[int], skip_special_tokens: bool = True) -> str:
         """The text of `ids` on their own; ids that the vocabulary lacks have none."""

@@ -58,7 +58,7 @@ class States:
 
     def follow(self, plan: StepPlan) -> None:
         for gone in plan.dropped:
-            del self._states[gone]
+            self._states.pop(gone, None)  # unknown after an interrupt before it was introduced
         for new in plan.new:
             self._states[new.sequence_id] = SequenceState(new, self._num_groups)
         for row in plan.rows:

@@ -8,6 +8,7 @@ from functools import partial
 import numpy as np
 import torch
 
+from octavo.attention.backend import AttentionBackend
 from octavo.attention.reference import ReferenceAttention
 from octavo.base.kv import KVLayout
 from octavo.layers.context import StepContext
@@ -40,8 +41,9 @@ class TorchRunner:
         params = Params(getattr(torch, dtype), self._device)
         self._model = Decoder(spec, params)
         params.load(checkpoint.read, watch)
-        self.weight_bytes = params.num_bytes
-        self._attention = ReferenceAttention(spec, layout, params.dtype, self._device)
+        self._attention: AttentionBackend = ReferenceAttention(
+            spec, layout, params.dtype, self._device
+        )
 
     @torch.inference_mode()
     def forward(self, batch: Batch) -> torch.Tensor:

@@ -32,11 +32,13 @@ def model(heads: int, kv_heads: int, dim: int, v_dim: int, window: int | None) -
 
 
 def backend(spec: ModelSpec, num_blocks: int) -> ReferenceAttention:
-    pool = Pool(page_bytes=1, num_blocks=num_blocks, groups=(0,))
+    attention = spec.layers[0].attention
+    width = attention.num_kv_heads * (attention.head_dim + attention.v_head_dim)
+    pool = Pool(page_bytes=4 * BLOCK * width, num_blocks=num_blocks, groups=(0,))
     layout = KVLayout(block_size=BLOCK, groups=spec.kv_groups, pools=(pool,))
     made = ReferenceAttention(spec, layout, torch.float32, torch.device("cpu"))
-    for cache in made._caches[0]:
-        cache.fill_(float("nan"))  # what no one wrote must not matter
+    for pages in made.pools:
+        pages.fill_(float("nan"))  # what no one wrote must not matter
     return made
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+import sys
 import time
 
 import psutil
@@ -12,10 +13,17 @@ import pytest
 from tiny_models import tiny_model
 
 from octavo import LLM, SamplingParams
-from octavo.base.errors import ConfigError, EngineDeadError, EngineError, RequestError
+from octavo.base.errors import (
+    ConfigError,
+    EngineDeadError,
+    EngineError,
+    QueueFullError,
+    RequestError,
+)
 from octavo.base.settings import EngineSettings
 from octavo.engine.client import AsyncEngine
 from octavo.engine.door import Door
+from octavo.files.model_files import ModelFiles
 
 
 @pytest.fixture(scope="module")
@@ -32,7 +40,7 @@ def settings(folder, **options):
 
 @pytest.fixture
 async def engine(folder):
-    started = await AsyncEngine.start(settings(folder))
+    started = await AsyncEngine.start(settings(folder), ModelFiles("tiny", folder))
     yield started
     await started.close()
 
@@ -104,7 +112,7 @@ async def test_death_reaches_every_stream_and_every_later_request(engine):
 
 
 async def test_close_ends_the_process_and_its_folder(folder):
-    engine = await AsyncEngine.start(settings(folder))
+    engine = await AsyncEngine.start(settings(folder), ModelFiles("tiny", folder))
     process, private = psutil.Process(engine._process.pid), engine._folder
     assert private.stat().st_mode & 0o777 == 0o700
     await engine.close()
@@ -115,24 +123,26 @@ async def test_close_ends_the_process_and_its_folder(folder):
 @pytest.mark.parametrize(
     "options,message",
     [
-        ({"model": "/nowhere/at/all"}, "no such folder"),
+        ({"kv_memory": "x"}, "'x' is no amount of memory"),
         ({"kv_memory": "60KB"}, "--max-model-len 48"),
         ({"max_model_len": 9999}, "max_model_len must be between 2 and 512"),
     ],
 )
 async def test_a_failure_at_start_reaches_the_user_as_its_own_message(folder, options, message):
     with pytest.raises(ConfigError, match=message):
-        await AsyncEngine.start(settings(**({"folder": folder} | _renamed(options))))
+        await AsyncEngine.start(settings(folder, **options), ModelFiles("tiny", folder))
 
 
-def _renamed(options):
-    return {("folder" if k == "model" else k): v for k, v in options.items()}
+async def test_files_that_are_no_model_are_named(folder, tmp_path):
+    (tmp_path / "config.json").write_text('{"model_type": "abacus"}')
+    with pytest.raises(ConfigError, match="abacus"):
+        await AsyncEngine.start(settings(tmp_path), ModelFiles("tiny", tmp_path))
 
 
 async def test_a_process_that_ends_before_it_is_ready_says_how(folder, monkeypatch):
     monkeypatch.setattr("sys.executable", "/bin/false")
     with pytest.raises(EngineError, match="exit code 1"):
-        await AsyncEngine.start(settings(folder))
+        await AsyncEngine.start(settings(folder), ModelFiles("tiny", folder))
 
 
 async def test_an_idle_engine_costs_nothing(engine):
@@ -148,18 +158,19 @@ async def test_an_idle_engine_costs_nothing(engine):
 
 async def test_the_engine_dies_with_its_parent(folder):
     code = (
-        "import asyncio, sys\n"
+        "import asyncio\n"
+        "from pathlib import Path\n"
         "from octavo.base.settings import EngineSettings\n"
         "from octavo.engine.client import AsyncEngine\n"
+        "from octavo.files.model_files import ModelFiles\n"
         "async def main():\n"
-        f"    e = await AsyncEngine.start(EngineSettings.flat(model={str(folder)!r}, threads=1,"
-        " kv_memory='2MiB', dtype='float32', max_model_len=400))\n"
+        "    settings = EngineSettings.flat(threads=1, kv_memory='2MiB', max_model_len=400)\n"
+        f"    files = ModelFiles('tiny', Path({str(folder)!r}))\n"
+        "    e = await AsyncEngine.start(settings, files)\n"
         "    print(e._process.pid, flush=True)\n"
         "    await asyncio.sleep(60)\n"
         "asyncio.run(main())\n"
     )
-    import sys
-
     parent = await asyncio.create_subprocess_exec(
         sys.executable, "-c", code, stdout=asyncio.subprocess.PIPE
     )
@@ -167,3 +178,24 @@ async def test_the_engine_dies_with_its_parent(folder):
     parent.kill()
     await parent.wait()
     await until(lambda: not child.is_running() or child.status() == "zombie", 5.0)
+
+
+async def test_more_than_may_wait_are_refused(folder):
+    limits = {"max_num_seqs": 1, "max_waiting": 1}
+    engine = await AsyncEngine.start(settings(folder, **limits), ModelFiles("tiny", folder))
+    door = Door(engine.info)
+    streams = [engine.generate(door.request([3], params(200))) for _ in range(2)]
+    waiting = [asyncio.ensure_future(anext(stream)) for stream in streams]
+    await waiting[0]
+    with pytest.raises(QueueFullError, match="2 requests run or wait already"):
+        await anext(engine.generate(door.request([3], params())))
+    await streams[0].aclose()
+    await waiting[1]
+    await streams[1].aclose()
+    await engine.close()
+
+
+async def test_signals_to_the_whole_group_leave_the_engine_to_its_client(engine):
+    for number in (signal.SIGINT, signal.SIGTERM):
+        os.kill(engine._process.pid, number)
+    assert len((await collect(engine, Door(engine.info).request([3], params())))[0]) == 12

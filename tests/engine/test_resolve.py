@@ -61,20 +61,28 @@ def test_max_model_len(spec):
 
 def test_the_default_budget_is_a_share_but_never_more_than_could_be_filled(spec):
     settings = EngineSettings.flat(max_num_seqs=2)
-    memory = Memory(free=8 * GIB, weights=2 * GIB)
+    memory = Memory(free=8 * GIB, weights=2 * GIB, itemsize=4)
     page = 16 * 3 * 2 * 2 * 16 * 4  # tokens, layers, K and V, heads, dim, bytes
     assert kv_budget(settings, spec, memory, "cpu", 512) == page * (2 * 32 + 1)
-    assert kv_budget(settings, spec, Memory(1000, 0), "cpu", 512) == 500
+    assert kv_budget(settings, spec, Memory(1000, 0, 4), "cpu", 512) == 500
 
 
 def test_a_stated_budget(spec):
-    memory = Memory(free=8 * GIB, weights=2 * GIB)
+    memory = Memory(free=8 * GIB, weights=2 * GIB, itemsize=4)
     assert kv_budget(EngineSettings.flat(kv_memory="1GiB"), spec, memory, "cpu", 512) == GIB
     assert kv_budget(EngineSettings.flat(kv_memory="50%"), spec, memory, "cpu", 512) == 3 * GIB
     with pytest.raises(CapacityError, match="--kv-memory 6144MiB or less"):
         kv_budget(EngineSettings.flat(kv_memory="7GiB"), spec, memory, "cpu", 512)
-    with pytest.raises(CapacityError, match=r"weights take 2.00 GiB and 1.00 GiB are free"):
-        kv_budget(EngineSettings(), spec, Memory(GIB, 2 * GIB), "cpu", 512)
+
+
+@pytest.mark.parametrize(
+    "weights,itemsize,advice",
+    [(2, 4, "--dtype bfloat16"), (3, 4, "smaller model"), (2, 2, "smaller model")],
+)
+def test_weights_that_do_not_fit(spec, weights, itemsize, advice):
+    said = f"GiB and 1.00 GiB are free; use .*{advice}"
+    with pytest.raises(CapacityError, match=said):
+        kv_budget(EngineSettings(), spec, Memory(GIB, weights * GIB, itemsize), "cpu", 512)
 
 
 @pytest.mark.parametrize(
@@ -99,6 +107,29 @@ def test_shown_bytes():
 def test_unknown_options_are_refused_by_name():
     with pytest.raises(ConfigError, match="kv_memroy"):
         EngineSettings.flat(kv_memroy="1GiB")
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"dtype": "bf16"},
+        {"device": "cuda:0"},
+        {"policy": "fifo"},
+        {"load_format": "dumy"},
+        {"kv_memory": 2**30},
+        {"threads": -1},
+        {"max_num_seqs": 0},
+        {"block_size": "16"},
+        {"block_size": True},
+        {"prefix_caching": 1},
+        {"watermark": 1.0},
+        {"max_num_batched_tokens": 3},
+        {"seed": None},
+    ],
+)
+def test_impossible_options_are_refused_by_name(options):
+    with pytest.raises(ConfigError, match=next(iter(options))):
+        EngineSettings.flat(**options)
 
 
 def test_options_and_flat_are_inverse():

@@ -32,7 +32,7 @@ class Engine(FakeEngine):
     async def close(self):
         print("engine closed", flush=True)
 
-async def start(settings):
+async def start(settings, files):
     {start}
 
 run.locate = lambda name: ModelFiles(name, None)
