@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import threading
-from collections import deque
-from collections.abc import Collection, Generator, Sequence
+from collections.abc import Generator, Sequence
 from contextlib import closing
 from typing import Any
 
@@ -12,7 +10,7 @@ import msgspec
 from tqdm import tqdm
 
 from octavo.base.errors import RequestError
-from octavo.base.output import CompletionOutput, Delta, EngineStats, Logprob, RequestOutput
+from octavo.base.output import CompletionOutput, EngineStats, Logprob, RequestOutput
 from octavo.base.plan import TokenLogprobs
 from octavo.base.request import Request
 from octavo.base.sampling_params import SamplingParams
@@ -42,7 +40,8 @@ class LLM:
     """
 
     def __init__(self, model: str = "smollm2", **options: Any) -> None:
-        from octavo.engine.build import build_engine  # brings torch, which takes a second
+        from octavo.engine.build import build_engine  # these bring torch, which takes a second
+        from octavo.engine.local import LocalEngine
 
         settings = EngineSettings.flat(model=model, **options)
         files = locate(settings.model.model)
@@ -51,18 +50,16 @@ class LLM:
             self._text = load_renderer(
                 files, settings.model.tokenizer, settings.model.chat_template
             )
-        self._engine = build_engine(settings, files)
-        self._door = Door(self._engine.info, settings.seed)
-        self._lock = threading.Lock()
-        self._inboxes: dict[str, deque[Delta]] = {}  # by request id
+        self._local = LocalEngine(build_engine(settings, files))
+        self._door = Door(self.info, settings.seed)
 
     @property
     def info(self) -> EngineInfo:
-        return self._engine.info
+        return self._local.engine.info
 
     @property
     def stats(self) -> EngineStats:
-        return self._engine.stats
+        return self._local.engine.stats
 
     @property
     def text(self) -> Renderer:
@@ -103,9 +100,11 @@ class LLM:
             raise RequestError(f"{len(ranks)} priorities for {len(listed)} prompts", "priority")
         answers = [self._answer(*job) for job in zip(listed, params, ranks, strict=True)]
         waiting = {a.request.request_id: a for a in answers if a.request is not None}
-        with tqdm(total=len(answers), desc="prompts", disable=None if use_tqdm else True) as bar:
+        pieces = closing(self._run([a.request for a in answers if a.request is not None]))
+        bar = tqdm(total=len(answers), desc="prompts", disable=None if use_tqdm else True)
+        with pieces as run, bar:
             bar.update(len(answers) - len(waiting))
-            for request_id, delta in self._run([a.request for a in answers if a.request]):
+            for request_id, delta in run:
                 waiting[request_id].feed(delta)
                 if delta.finish_reason is not None:
                     bar.update()
@@ -179,46 +178,15 @@ class LLM:
         return list(value)
 
     def _run(self, requests: Sequence[Request]) -> Generator[tuple[str, TextDelta], None, None]:
-        """Step until all are answered; whatever stops this early aborts the rest.
-
-        Several may run at once, interleaved or in threads: whoever needs a delta takes a step,
-        and each delta goes to the inbox of its owner.
-        """
+        """Pieces of text as they come; a request that a stop string ends is aborted."""
         tokenizer = self._text.tokenizer if self._text else None
         texts = {r.request_id: Assembler(r, tokenizer) for r in requests}
-        inbox: deque[Delta] = deque()
-        try:
-            with self._lock:
-                self._inboxes |= dict.fromkeys(texts, inbox)
-                for request in requests:
-                    self._engine.add(request)
-            while texts:
-                self._step_unless(inbox)
-                while inbox:
-                    delta = inbox.popleft()
-                    if delta.request_id in texts:
-                        yield delta.request_id, self._assemble(texts, delta)
-        finally:
-            self._forget(texts)
-
-    def _step_unless(self, inbox: deque[Delta]) -> None:
-        with self._lock:
-            if not inbox:  # nor did another thread's step fill it meanwhile
-                for delta in self._engine.step():
-                    self._inboxes[delta.request_id].append(delta)
-
-    def _assemble(self, texts: dict[str, Assembler], delta: Delta) -> TextDelta:
-        piece = texts[delta.request_id].feed(delta)
-        if piece.finish_reason is not None:
-            del texts[delta.request_id]
-            self._forget([delta.request_id])  # the engine too, where a stop string ended it
-        return piece
-
-    def _forget(self, request_ids: Collection[str]) -> None:
-        with self._lock:
-            self._engine.abort(request_ids)
-            for request_id in request_ids:
-                self._inboxes.pop(request_id, None)
+        with closing(self._local.generate(requests)) as deltas:
+            for delta in deltas:
+                piece = texts[delta.request_id].feed(delta)
+                if piece.cut:
+                    self._local.abort([delta.request_id])
+                yield delta.request_id, piece
 
 
 class _Answer:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-FAMILIES = ("llama", "llama3", "mistral", "qwen2", "qwen3")
+FAMILIES = ("llama", "llama3", "mistral", "qwen2", "qwen2_mixed", "qwen3")
 
 _COMMON: dict[str, Any] = {
     "vocab_size": 512,
@@ -34,6 +34,12 @@ _OWN: dict[str, dict[str, Any]] = {
     "llama3": {"tie_word_embeddings": True, "rope_parameters": _LLAMA3_ROPE},
     "mistral": {"sliding_window": 24},
     "qwen2": {},
+    "qwen2_mixed": {  # full attention, then windows: two KV groups in one pool
+        "num_hidden_layers": 4,
+        "use_sliding_window": True,
+        "sliding_window": 24,
+        "max_window_layers": 2,
+    },
     "qwen3": {"head_dim": 32, "tie_word_embeddings": True},
 }
 
@@ -47,7 +53,7 @@ def tiny_model(folder: Path | str, family: str, **overrides: Any) -> Any:
     import torch
     from transformers import AutoConfig, AutoModelForCausalLM
 
-    model_type = "llama" if family == "llama3" else family
+    model_type = {"llama3": "llama", "qwen2_mixed": "qwen2"}.get(family, family)
     config = AutoConfig.for_model(model_type, **{**_COMMON, **_OWN[family], **overrides})
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(FAMILIES.index(family))

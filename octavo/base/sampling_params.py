@@ -64,10 +64,6 @@ class SamplingParams(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tr
         assert isinstance(self.stop_token_ids, tuple)
         return self.stop_token_ids
 
-    @property
-    def greedy(self) -> bool:
-        return self.temperature == 0.0
-
     def token_ids_named(self) -> Mapping[str, tuple[int, ...]]:
         """Every token id the client named, by field, for the check against the vocabulary."""
         return {

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import random
+
+import pytest
 from core_worlds import World, layout, request
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
+
+from octavo.core.prefix_index import HashIndex
 
 NUM_BLOCKS = 10
 BLOCK = 4
@@ -63,9 +68,11 @@ class SchedulerPlay(RuleBasedStateMachine):
         self.abort(pick)
         self.world.finish(plan, tokens)
 
-    @rule()
-    def failed_step(self):
+    @rule(pick=st.one_of(st.none(), st.integers(0, 40)))
+    def failed_step(self, pick):
         plan = self.world.plan()
+        if pick is not None:
+            self.abort(pick)
         for row in plan.rows:  # the step may have written anything, or nothing
             for g, table in enumerate(self.world.tables[row.sequence_id]):
                 for position in range(row.start, row.start + row.length):
@@ -91,3 +98,42 @@ class SchedulerPlay(RuleBasedStateMachine):
 
 TestSchedulerPlay = SchedulerPlay.TestCase
 TestSchedulerPlay.settings = settings(max_examples=120, stateful_step_count=40, deadline=None)
+
+
+@pytest.mark.slow
+class TestLongSchedulerPlay(SchedulerPlay.TestCase):
+    settings = settings(max_examples=2000, stateful_step_count=80, deadline=None)
+
+
+@pytest.mark.parametrize("shape", ["one", "shared", "split"])
+def test_the_play_meets_preemption_hits_eviction_and_errors(shape):
+    """Thousands of steps of a fixed play, so that what it is for is known to happen."""
+    rng = random.Random(shape)
+    world = World(layout(NUM_BLOCKS, BLOCK, shape), max_num_seqs=4, max_num_batched_tokens=12)
+    steps = evicted = 0
+    forget = HashIndex.forget
+    for pool in world.manager.pools:
+        pool.index.forget = lambda block, index=pool.index: (
+            seen.append(block in index),
+            forget(index, block),
+        )
+    seen: list[bool] = []
+    for number in range(1500):
+        prompt = [1] * (rng.randrange(4) * BLOCK) + [rng.randint(1, 2) for _ in range(3)]
+        world.add(request(f"r{number}", prompt, rng.randint(1, LONGEST - len(prompt))))
+        for _ in range(rng.randrange(8)):
+            plan = world.plan()
+            world.fail(plan) if rng.random() < 0.02 else world.finish(plan, [rng.randint(1, 2)])
+            steps += 1
+        world.check()
+        if rng.random() < 0.2:
+            world.scheduler.abort([f"r{rng.randrange(number + 1)}"])
+    evicted = sum(seen)
+    world.scheduler.abort(list(world.outputs))
+    stats = world.scheduler.stats()
+    assert steps > 4000
+    assert stats.preemptions_total > 200
+    assert stats.prefix_hit_tokens_total > 500
+    assert evicted > 200
+    assert "error" in world.finished.values()
+    assert stats.kv_blocks_used == 0

@@ -8,11 +8,11 @@ from itertools import count
 
 import pytest
 import torch
-from tiny_models import tiny_model
+from tiny_models import FAMILIES, tiny_model
 
 from octavo import LLM, SamplingParams
+from octavo.models.memory import kv_bytes_for
 
-FAMILIES = ["llama", "llama3", "mistral", "qwen2", "qwen3"]
 VOCAB = 512
 OUTPUT = 40
 GREEDY = SamplingParams(temperature=0.0, max_tokens=OUTPUT, ignore_eos=True)
@@ -71,7 +71,7 @@ def test_when_every_request_is_preempted_again_and_again(case, monkeypatch):
     """Urgent neighbours fill the pool to the last slot, so that their next token takes all."""
     folder, prompts, expected = case
     llm = load(folder, kv_memory=blocks(folder, 9), max_model_len=144, policy="priority")
-    scheduler = llm._engine._scheduler
+    scheduler = llm._local.engine._scheduler
     preempted: Counter[str] = Counter()
     preempt = scheduler._preempt
 
@@ -88,8 +88,8 @@ def test_when_every_request_is_preempted_again_and_again(case, monkeypatch):
 
 def with_urgent_neighbours(llm, prompt: list[int], name: str) -> list[int]:
     """Tokens of `prompt`, while every sixth step somebody urgent takes all that is free."""
-    engine, made = llm._engine, llm._door.request
-    pool = engine._scheduler._manager.pools[0]
+    engine, made = llm._local.engine, llm._door.request
+    [pool], groups = engine._scheduler._manager.pools, len(llm.info.layout.groups)
     urgent = SamplingParams(temperature=0.0, max_tokens=3, ignore_eos=True)
     rng, tokens = random.Random(name), []
     engine.add(made(prompt, GREEDY, request_id=name, priority=1))
@@ -97,7 +97,7 @@ def with_urgent_neighbours(llm, prompt: list[int], name: str) -> list[int]:
         if not engine.has_work:
             return tokens
         if step % 6 == 3:
-            everything = [rng.randrange(VOCAB) for _ in range(pool.num_free * 16)]
+            everything = [rng.randrange(VOCAB) for _ in range(pool.num_free // groups * 16)]
             engine.add(made(everything, urgent, request_id=f"urgent {step}"))
         for delta in engine.step():
             tokens += delta.token_ids if delta.request_id == name else []
@@ -105,6 +105,5 @@ def with_urgent_neighbours(llm, prompt: list[int], name: str) -> list[int]:
 
 
 def blocks(folder, number):
-    """KV memory of exactly `number` usable blocks."""
-    page = load(folder).info.layout.pools[0].page_bytes
-    return str(page * (number + 1))
+    """KV memory of exactly `number` usable blocks in each group."""
+    return str(kv_bytes_for(load(folder).info.layout.groups, 16, number))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
-from tiny_models import tiny_model
+from tiny_models import FAMILIES, tiny_model
 
 from octavo.files.model_files import ModelFiles
 from octavo.layers.context import StepContext
@@ -16,7 +16,7 @@ from octavo.weights.checkpoint import RawTensor
 from octavo.weights.open import open_checkpoint
 
 
-@pytest.mark.parametrize("family", ["llama", "llama3", "mistral", "qwen2", "qwen3"])
+@pytest.mark.parametrize("family", FAMILIES)
 def test_logits_equal_transformers(family, tmp_path):
     oracle = tiny_model(tmp_path, family)
     files = ModelFiles("tiny", tmp_path)

@@ -1,0 +1,54 @@
+"""An engine in this process and the streams it feeds: what `client` is to an engine process."""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Collection, Generator, Sequence
+
+from octavo.base.output import Delta
+from octavo.base.request import Request
+from octavo.engine.engine import Engine
+
+
+class LocalEngine:
+    """Streams may be interleaved or run in threads: whoever lacks a delta takes a step, and what
+    it brings goes to the inboxes of its owners."""
+
+    def __init__(self, engine: Engine) -> None:
+        self.engine = engine
+        self._lock = threading.Lock()
+        self._inboxes: dict[str, deque[Delta]] = {}  # of unfinished requests, by id
+
+    def generate(self, requests: Sequence[Request]) -> Generator[Delta, None, None]:
+        """Deltas of all requests as they come, until each has finished. Leaving early aborts."""
+        mine = {request.request_id for request in requests}
+        inbox: deque[Delta] = deque()
+        try:
+            with self._lock:
+                for request in requests:
+                    self.engine.add(request)
+                    self._inboxes[request.request_id] = inbox
+            while any(request_id in self._inboxes for request_id in mine):
+                self._step_unless(inbox)
+                while inbox:
+                    delta = inbox.popleft()
+                    if delta.request_id in self._inboxes:  # not aborted meanwhile
+                        if delta.finish_reason is not None:
+                            del self._inboxes[delta.request_id]
+                        yield delta
+        finally:
+            self.abort(mine)
+
+    def abort(self, request_ids: Collection[str]) -> None:
+        """Forget requests and free their blocks; nothing happens to those that have finished."""
+        with self._lock:
+            self.engine.abort(request_ids)
+            for request_id in request_ids:
+                self._inboxes.pop(request_id, None)
+
+    def _step_unless(self, inbox: deque[Delta]) -> None:
+        with self._lock:
+            if not inbox:  # another thread's step may have filled it meanwhile
+                for delta in self.engine.step():
+                    self._inboxes[delta.request_id].append(delta)
