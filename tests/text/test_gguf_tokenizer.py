@@ -3,7 +3,6 @@ and Hugging Face's."""
 
 from __future__ import annotations
 
-import time
 from pathlib import Path
 
 import pytest
@@ -141,13 +140,3 @@ def test_default_model_cuts_around_digits(default_model):
     tokenizer = load_tokenizer(default_model)
     strings = [tokenizer.token(id) for id in tokenizer.encode("a  12")]
     assert strings == ["a", "  ", "1", "2"]
-
-
-def test_default_model_builds_fast(default_model):
-    metadata = default_model.gguf.metadata
-    times = []
-    for _ in range(3):
-        start = time.process_time()  # other processes' work does not count
-        build_backend(metadata, "default")
-        times.append(time.process_time() - start)
-    assert min(times) < 0.3
