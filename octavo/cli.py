@@ -17,6 +17,7 @@ from octavo.base.settings import (
     ModelSettings,
     SchedulerSettings,
     ServerSettings,
+    checked,
 )
 
 if TYPE_CHECKING:
@@ -48,7 +49,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def serve(options: argparse.Namespace) -> int:
     from octavo.serve.run import serve as run
 
-    return run(_engine_settings(options), ServerSettings(**take(options, ServerSettings)))
+    server_settings = checked(ServerSettings(**take(options, ServerSettings)))
+    return run(_engine_settings(options), server_settings)
 
 
 def chat(options: argparse.Namespace) -> None:

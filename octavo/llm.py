@@ -86,9 +86,9 @@ class LLM:
     ) -> list[RequestOutput]:
         """Continue every prompt; results in input order.
 
-        A prompt is a text, token ids, `{"prompt": text}` or `{"prompt_token_ids": ids}`, the
-        dicts with `"cache_salt"` if wanted. One that is refused gives an output with `error` set
-        and costs the others nothing.
+        A prompt is a text, token ids, `{"prompt": text}`, `{"prompt_token_ids": ids}` or
+        `{"messages": conversation}`, the dicts with `"cache_salt"` if wanted. One that is refused
+        gives an output with `error` set and costs the others nothing.
 
         Raises:
             RequestError: the numbers of prompts, params and priorities differ.

@@ -99,6 +99,8 @@ def test_chat_remembers_and_can_begin_anew(folder, flags):
         (["generate", "--max-num-batched-tokens", "3", "hi"], "max_num_batched_tokens"),
         (["generate", "--file", "/nowhere", "hi"], "--file /nowhere"),
         (["bench", "throughput", "--workload", "none"], "known are single, mixed"),
+        (["bench", "throughput", "--repeats", "0"], "--repeats must be at least 1"),
+        (["serve", "--max-body-bytes", "0"], "max_body_bytes must be at least 1"),
     ],
 )
 def test_what_is_wrong_is_one_line(arguments, message, folder, capsys):

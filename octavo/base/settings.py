@@ -1,6 +1,6 @@
 """Frozen settings, in parts: each room receives its own. The command line is made from these.
 
-A field's `help` metadata is its text in `--help`; `positional` and `choices` shape the flag.
+An option's metadata: `help` is its text in `--help`; `choices` and `least` bound its value.
 """
 
 from __future__ import annotations
@@ -132,5 +132,5 @@ class ServerSettings:
     host: str = option("127.0.0.1", "address to listen on")
     port: int = option(8000, "port to listen on")
     served_model_name: str | None = option(None, "the name clients use; default: the model's")
-    max_body_bytes: int = option(4 * 2**20, "largest request body")
+    max_body_bytes: int = option(4 * 2**20, "largest request body", least=1)
     log_requests: bool = option(False, "log every request (never its prompt)")

@@ -78,8 +78,8 @@ class AsyncEngine:
         """
         folder = Path(tempfile.mkdtemp(prefix="octavo-"))  # mode 0700: nobody else may connect
         context = zmq.asyncio.Context()
-        socket = _bound(context, f"ipc://{folder}/engine")
-        command = ("-m", "octavo.engine.process", f"ipc://{folder}/engine", str(os.getpid()))
+        socket = _bound(context, folder)
+        command = ("-m", "octavo.engine.process", _address(folder), str(os.getpid()))
         process = await asyncio.create_subprocess_exec(sys.executable, *command)
         most = settings.scheduler.max_num_seqs + settings.scheduler.max_waiting
         engine = cls(process, folder, context, socket, most)
@@ -203,14 +203,20 @@ class AsyncEngine:
             queue.put_nowait(None)
 
 
-def _bound(context: zmq.asyncio.Context, address: str) -> zmq.asyncio.Socket:
+def _bound(context: zmq.asyncio.Context, folder: Path) -> zmq.asyncio.Socket:
     socket = context.socket(zmq.DEALER)
     socket.set_hwm(0)
     try:
-        socket.bind(address)
+        socket.bind(_address(folder))
     except zmq.ZMQError as error:  # the path of a temporary folder can be too long for a socket
-        raise ConfigError(f"cannot listen on {address}: {error.strerror}") from error
+        context.destroy(linger=0)
+        shutil.rmtree(folder, ignore_errors=True)
+        raise ConfigError(f"cannot listen on {_address(folder)}: {error.strerror}") from error
     return socket
+
+
+def _address(folder: Path) -> str:
+    return f"ipc://{folder}/engine"
 
 
 def _cause(code: int) -> str:

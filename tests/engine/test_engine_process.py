@@ -139,6 +139,15 @@ async def test_files_that_are_no_model_are_named(folder, tmp_path):
         await AsyncEngine.start(settings(tmp_path), ModelFiles("tiny", tmp_path))
 
 
+async def test_a_temporary_folder_with_too_long_a_path_is_named(folder, tmp_path, monkeypatch):
+    deep = tmp_path / ("d" * 120)
+    deep.mkdir()
+    monkeypatch.setattr("tempfile.tempdir", str(deep))
+    with pytest.raises(ConfigError, match="cannot listen on ipc://"):
+        await AsyncEngine.start(settings(folder), ModelFiles("tiny", folder))
+    assert not list(deep.iterdir())
+
+
 async def test_a_process_that_ends_before_it_is_ready_says_how(folder, monkeypatch):
     monkeypatch.setattr("sys.executable", "/bin/false")
     with pytest.raises(EngineError, match="exit code 1"):
