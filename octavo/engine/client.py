@@ -124,7 +124,7 @@ class AsyncEngine:
 
     async def close(self) -> None:
         """End the process; streams still open raise EngineDeadError."""
-        self._die("the engine was closed")
+        self.end_streams("the engine was closed")
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
@@ -189,15 +189,16 @@ class AsyncEngine:
     async def _watch(self) -> None:
         code = await self._process.wait()
         await asyncio.sleep(LAST_WORDS_SECONDS)
-        self._die(f"the engine's process ended ({_cause(code)})")
+        self.end_streams(f"the engine's process ended ({_cause(code)})")
         log.error("%s", self.dead)
 
     def _reading_ended(self, task: asyncio.Task[None]) -> None:
         if not task.cancelled():
             log.error("the engine's answers cannot be read", exc_info=task.exception())
-            self._die("the engine's answers cannot be read")
+            self.end_streams("the engine's answers cannot be read")
 
-    def _die(self, why: str) -> None:
+    def end_streams(self, why: str) -> None:
+        """Every stream, and every later request, raises EngineDeadError."""
         self.dead = self.dead or why
         for queue in self._streams.values():
             queue.put_nowait(None)

@@ -26,6 +26,7 @@ from octavo.text.renderer import load_renderer
 BACKLOG = 2048
 INTERRUPTED = 130  # 128 + SIGINT, as shells have it
 DRAIN_SECONDS = 30  # how long answers under way may take once the server is told to stop
+LAST_WORDS_SECONDS = 5  # for those that then end with an error to reach their clients
 KEEP_ALIVE_SECONDS = 75  # longer than the idle time of usual clients and proxies
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
 _EXAMPLE = """Try:
@@ -92,7 +93,7 @@ async def _run(
             seed=settings.seed,
         )
         server = _Server(_uvicorn_config(app))
-        _on_signals(lambda number: server.handle_exit(number, None))
+        _on_signals(lambda number: _stop(server, engine, number))
         _listen(listener)
         name = server_settings.served_model_name or engine.info.model
         _announce(engine.info, name, listener)
@@ -107,6 +108,13 @@ class _Server(uvicorn.Server):
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
         yield
+
+
+def _stop(server: uvicorn.Server, engine: AsyncEngine, number: int) -> None:
+    """Take no new requests; what is not answered in time ends with an error, not with a cut."""
+    server.handle_exit(number, None)
+    loop = asyncio.get_running_loop()
+    loop.call_later(DRAIN_SECONDS, engine.end_streams, "the server is stopping")
 
 
 def _on_signals(act: Callable[[int], object]) -> None:
@@ -125,7 +133,7 @@ def _uvicorn_config(app: FastAPI) -> uvicorn.Config:
         server_header=False,
         backlog=BACKLOG,
         timeout_keep_alive=KEEP_ALIVE_SECONDS,
-        timeout_graceful_shutdown=DRAIN_SECONDS,
+        timeout_graceful_shutdown=DRAIN_SECONDS + LAST_WORDS_SECONDS,
     )
 
 

@@ -10,6 +10,7 @@ import msgspec
 from tokenizers import AddedToken, decoders, models, pre_tokenizers
 from tokenizers import Tokenizer as Backend
 
+from octavo.base.errors import EngineDeadError
 from octavo.base.kv import KVLayout
 from octavo.base.output import Delta, EngineStats, FinishReason
 from octavo.base.plan import TokenLogprobs
@@ -72,6 +73,7 @@ class FakeEngine:
         self.requests: list[Request] = []
         self.aborted: list[str] = []
         self.closed = False
+        self._ended = asyncio.Event()
 
     async def generate(self, request: Request) -> AsyncGenerator[Delta, None]:
         msgspec.msgpack.encode(request)  # it must fit through the wire
@@ -86,8 +88,9 @@ class FakeEngine:
             if not finished:
                 self.aborted.append(request.request_id)
 
-    async def abort(self, request_id: str) -> None:
-        self.aborted.append(request_id)
+    def end_streams(self, why: str) -> None:
+        self.dead = why
+        self._ended.set()
 
     async def close(self) -> None:
         self.closed = True
@@ -95,7 +98,8 @@ class FakeEngine:
     async def _mishap(self, number: int) -> None:
         await asyncio.sleep(0)
         if number == self.stalls_after:
-            await asyncio.Event().wait()
+            await self._ended.wait()
+            raise EngineDeadError(self.dead)
         if self.fails_after is not None and number == self.fails_after[0]:
             raise self.fails_after[1]
 

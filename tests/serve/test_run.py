@@ -38,6 +38,7 @@ async def start(settings, files):
 run.locate = lambda name: ModelFiles(name, None)
 run.load_renderer = lambda *_: byte_renderer()
 run.AsyncEngine.start = start
+run.DRAIN_SECONDS = {drain}
 sys.exit(run.serve(EngineSettings(), ServerSettings(port={port})))
 """
 READY = "return Engine(generation_defaults={'temperature': 0.2})"
@@ -47,9 +48,9 @@ STALLS = "engine = Engine(); engine.stalls_after = 1; return engine"
 class Server:
     """The program, with its messages gathered as they come."""
 
-    def __init__(self, start: str = READY, port: int = 0) -> None:
+    def __init__(self, start: str = READY, port: int = 0, drain: float = 30) -> None:
         folder = str(Path(__file__).parent)
-        program = PROGRAM.format(folder=folder, start=start, port=port)
+        program = PROGRAM.format(folder=folder, start=start, port=port, drain=drain)
         self.process = subprocess.Popen(
             [sys.executable, "-c", program],
             stdout=subprocess.PIPE,
@@ -128,6 +129,22 @@ def test_a_second_signal_does_not_wait_for_answers() -> None:
         assert server.process.poll() is None
         server.process.send_signal(signal.SIGINT)
         assert server.ended() == (0, "engine closed\n")
+
+
+def test_an_answer_that_takes_too_long_ends_with_an_error() -> None:
+    server = Server(STALLS, drain=0.3)
+    with socket.create_connection(("127.0.0.1", server.port())) as client:
+        body = b'{"prompt": "x", "stream": true}'
+        head = b"POST /v1/completions HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\n"
+        client.sendall(head + b"content-length: %d\r\n\r\n" % len(body) + body)
+        said = client.recv(1000)
+        server.process.send_signal(signal.SIGTERM)
+        while more := client.recv(1000):
+            said += more
+    assert b'{"error":{"message":"the server is stopping"' in said
+    assert b"data: [DONE]" in said
+    assert server.ended() == (0, "engine closed\n")
+    assert "Traceback" not in "".join(server.messages)
 
 
 def test_it_can_be_stopped_before_it_is_ready() -> None:
