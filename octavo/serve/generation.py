@@ -69,6 +69,10 @@ class Generation:
         return self._engine.info.vocab_size
 
     async def encode(self, text: str, add_special_tokens: bool = True) -> list[int]:
+        """Raises:
+        RequestError: the text is no text, or could not fit whatever its tokens are.
+        """
+        self._check_size(len(text), "prompt")
         return await _aside_if_long(
             len(text), lambda: self.tokenizer.encode(text, add_special_tokens)
         )
@@ -93,8 +97,10 @@ class Generation:
                 f"chat_template_kwargs must not name {min(ours)}", "chat_template_kwargs"
             )
 
+        size = sum(len(str(turn.get("content"))) for turn in messages)
+        self._check_size(size, "messages")
         return await _aside_if_long(
-            sum(len(str(turn.get("content"))) for turn in messages),
+            size,
             lambda: self._renderer.encode_chat(
                 messages, add_special_tokens=add_special_tokens, **options, **variables
             ),
@@ -144,6 +150,18 @@ class Generation:
             raise
         finally:
             self._ended(request, watch, reason)
+
+    def _check_size(self, size: int, field: str) -> None:
+        """Tokenizing megabytes takes seconds and a gigabyte, and holds up other answers."""
+        if size <= LONG_PROMPT:
+            return
+        most = self.max_model_len * self.tokenizer.longest_token
+        if size > most:
+            raise RequestError(
+                f"{field}: {size} characters are more than {most}, the most that "
+                f"{self.max_model_len} tokens could spell",
+                field,
+            )
 
     def _ended(self, request: Request, watch: Watch, reason: str) -> None:
         seconds = watch.ended(reason)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -47,6 +48,11 @@ class Tokenizer:
     def vocab_size(self) -> int:
         """Number of tokens, added ones included; a model's logits may be padded beyond it."""
         return self._backend.get_vocab_size(with_added_tokens=True)
+
+    @cached_property
+    def longest_token(self) -> int:
+        """Bytes of the longest token: a text of n bytes has at least n / longest_token tokens."""
+        return max(len(self.token_bytes(id)) for id in range(self.vocab_size))
 
     @property
     def bos_token(self) -> str | None:

@@ -140,6 +140,11 @@ RAW = {
     "NaN temperature": (b'{"prompt": [1], "temperature": NaN}', "application/json", 400),
     "malformed JSON": (b'{"prompt": [1}', "application/json", 400),
     "wrong content type": (b'{"prompt": [1]}', "text/plain", 415),
+    "text that cannot fit": (
+        b'{"prompt": "' + b"x" * 2_000_000 + b'"}',
+        "application/json",
+        400,
+    ),
     "10 MB body": (b'{"prompt": "' + b"x" * 10_000_000 + b'"}', "application/json", 413),
 }
 
