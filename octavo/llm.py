@@ -6,7 +6,6 @@ from collections.abc import Generator, Sequence
 from contextlib import closing
 from typing import Any
 
-import msgspec
 from tqdm import tqdm
 
 from octavo.base.errors import RequestError
@@ -171,7 +170,7 @@ class LLM:
         [kind], value = kinds, given[kinds[0]]
         if kind == "prompt" and isinstance(value, str):
             return self.text.tokenizer.encode(value)
-        if kind == "prompt" or isinstance(value, str) or not isinstance(value, Sequence):
+        if kind == "prompt" or isinstance(value, str | bytes) or not isinstance(value, Sequence):
             raise RequestError(f"{kind} must not be of type {type(value).__name__}", kind)
         if kind == "messages":
             return self.text.encode_chat(value, **given.get("template_options", {}))
@@ -235,15 +234,21 @@ def _as_dict(prompt: Prompt) -> dict[str, Any]:
 
 def _listed(prompts: Prompt | Sequence[Prompt]) -> list[Prompt]:
     """One prompt or several -> several. A list of ints is one prompt."""
-    single = isinstance(prompts, (str, dict)) or bool(prompts and isinstance(prompts[0], int))
+    if not isinstance(prompts, Sequence | dict) or isinstance(prompts, bytes):
+        raise RequestError(f"prompts must not be of type {type(prompts).__name__}", "prompts")
+    single = isinstance(prompts, str | dict) or bool(prompts and isinstance(prompts[0], int))
     return [prompts] if single else list(prompts)  # type: ignore[list-item,arg-type]
 
 
 def _spread(
     params: SamplingParams | Sequence[SamplingParams], count: int
 ) -> Sequence[SamplingParams]:
-    if isinstance(params, msgspec.Struct):
+    if isinstance(params, SamplingParams):
         return [params] * count
+    if isinstance(params, dict) or not all(isinstance(p, SamplingParams) for p in params):
+        raise RequestError(
+            "sampling_params must be SamplingParams, one or a list", "sampling_params"
+        )
     if len(params) != count:
         raise RequestError(f"{len(params)} sampling_params for {count} prompts", "sampling_params")
     return params

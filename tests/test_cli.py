@@ -100,6 +100,8 @@ def test_chat_remembers_and_can_begin_anew(folder, flags):
         (["generate", "--file", "/nowhere", "hi"], "--file /nowhere"),
         (["bench", "throughput", "--workload", "none"], "known are single, mixed"),
         (["bench", "throughput", "--repeats", "0"], "--repeats must be at least 1"),
+        (["bench", "serve", "--url", "http://127.0.0.1:1"], "no server at 127.0.0.1:1"),
+        (["serve", "--seed", "9" * 30], "seed must be at most"),
         (["serve", "--max-body-bytes", "0"], "max_body_bytes must be at least 1"),
     ],
 )

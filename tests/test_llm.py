@@ -49,6 +49,7 @@ def test_every_form_of_prompt_in_input_order(llm):
 
 def test_one_bad_prompt_costs_the_others_nothing(llm):
     bad = [[], [10**6], "x " * 2000, {}, {"prompt": 5}, {"prompt_token_ids": "text"}, "\ud800"]
+    bad += [{"prompt": "a", "cache_salt": 5}, b"abc"]
     outputs = ask(llm, "good", *bad, "good")
     assert tokens([outputs[0]]) == tokens([outputs[-1]]) != [[]]
     for output in outputs[1:-1]:
@@ -71,6 +72,15 @@ def test_lists_of_params_and_priorities_must_match(llm):
         ask(llm, "a", params=params)
     with pytest.raises(RequestError, match="1 priorities for 2 prompts"):
         llm.generate(["a", "b"], GREEDY, priority=[1])
+
+
+@pytest.mark.parametrize(
+    "prompts,params",
+    [("a", {"temperature": 0}), (None, None), (5, None), (b"abc", None), (["a"], ["greedy"])],
+)
+def test_what_is_no_prompt_or_no_params_is_said_so(llm, prompts, params):
+    with pytest.raises(RequestError):
+        llm.generate(prompts, params, use_tqdm=False)
 
 
 def test_logprobs_by_position_and_token(llm):

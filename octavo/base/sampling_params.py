@@ -45,11 +45,12 @@ class SamplingParams(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tr
 
     def __post_init__(self) -> None:
         put = msgspec.structs.force_setattr
+        self._check_types()
         stop = (self.stop,) if isinstance(self.stop, str) else tuple(self.stop or ())
         put(self, "stop", stop)
         put(self, "stop_token_ids", tuple(self.stop_token_ids or ()))
-        if self.top_k == -1:
-            put(self, "top_k", 0)
+        _integer("top_k", self.top_k, -1)
+        put(self, "top_k", max(self.top_k, 0))
         self._check_numbers()
         self._check_stops(stop)
         self._check_bias()
@@ -71,11 +72,20 @@ class SamplingParams(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tr
             "logit_bias": tuple(self.logit_bias or ()),
         }
 
+    def _check_types(self) -> None:
+        for field in ("stop", "stop_token_ids"):
+            value = getattr(self, field)
+            if value is not None and not isinstance(value, Sequence):
+                raise RequestError(f"{field} must be a list, got {value!r}", field)
+        if self.logit_bias is not None and not isinstance(self.logit_bias, Mapping):
+            raise RequestError(
+                f"logit_bias must map token ids to numbers, got {self.logit_bias!r}", "logit_bias"
+            )
+
     def _check_numbers(self) -> None:
         _integer("n", self.n, 1, 128)
         _number("temperature", self.temperature, 0.0, 2.0)
         _number("top_p", self.top_p, 0.0, 1.0, above_low=True)
-        _integer("top_k", self.top_k, 0)
         _number("min_p", self.min_p, 0.0, 1.0)
         _number("presence_penalty", self.presence_penalty, -2.0, 2.0)
         _number("frequency_penalty", self.frequency_penalty, -2.0, 2.0)

@@ -1,6 +1,6 @@
 """Frozen settings, in parts: each room receives its own. The command line is made from these.
 
-An option's metadata: `help` is its text in `--help`; `choices` and `least` bound its value.
+An option's metadata: `help` is its text in `--help`; `choices`, `least` and `most` bound it.
 """
 
 from __future__ import annotations
@@ -46,6 +46,8 @@ def _check(name: str, kind: str, value: Any, metadata: Mapping[str, Any]) -> Non
         raise ConfigError(f"{name} must be one of {', '.join(choices)}, got {value!r}")
     if value < metadata.get("least", value):
         raise ConfigError(f"{name} must be at least {metadata['least']}, got {value}")
+    if value > metadata.get("most", value):
+        raise ConfigError(f"{name} must be at most {metadata['most']}, got {value}")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -60,7 +62,9 @@ class ModelSettings:
     max_model_len: int | None = option(None, "longest sequence in tokens; default: the model's")
     chat_template: str | None = option(None, "file of a Jinja chat template")
     skip_tokenizer_init: bool = option(False, "token ids in, token ids out")
-    threads: int | None = option(None, "CPU threads; default: the cores available", least=1)
+    threads: int | None = option(
+        None, "CPU threads; default: the cores available", least=1, most=1024
+    )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -81,6 +85,7 @@ class SchedulerSettings:
     policy: str = option("fcfs", "who runs first", choices=("fcfs", "priority"))
 
     def __post_init__(self) -> None:
+        checked(self)
         if self.max_num_batched_tokens < self.max_num_seqs:
             raise ConfigError(
                 f"max_num_batched_tokens ({self.max_num_batched_tokens}) must be at least "
@@ -97,7 +102,12 @@ class EngineSettings:
     model: ModelSettings = field(default_factory=ModelSettings)
     cache: CacheSettings = field(default_factory=CacheSettings)
     scheduler: SchedulerSettings = field(default_factory=SchedulerSettings)
-    seed: int = option(0, "seeds of requests that bring none are drawn from it; dummy weights too")
+    seed: int = option(
+        0,
+        "seeds of requests that bring none are drawn from it; dummy weights too",
+        least=0,
+        most=2**63 - 1,
+    )
 
     def options(self) -> dict[str, Any]:
         """What `flat` would take, but for the model's name."""

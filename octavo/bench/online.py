@@ -59,7 +59,10 @@ async def _one(host: str, port: int, work: Work, salt: str) -> Timeline:
         }
     ).encode()
     sent = time.perf_counter()
-    reader, writer = await asyncio.open_connection(host, port)
+    try:
+        reader, writer = await asyncio.open_connection(host, port)
+    except OSError as error:
+        raise EngineError(f"no server at {host}:{port}: {error.strerror}") from error
     writer.write(_request("POST", "/v1/completions", host, body))
     line = Timeline(len(work.prompt), sent, [])
     tokens = await _read_stream(reader, line)

@@ -11,6 +11,7 @@ import tempfile
 from collections.abc import AsyncGenerator
 from pathlib import Path
 
+import msgspec
 import zmq
 import zmq.asyncio
 
@@ -43,6 +44,9 @@ from octavo.files.model_files import ModelFiles
 log = logger("client")
 RETRY_SECONDS = 1.0  # what a client that finds the queue full is told to wait
 LAST_WORDS_SECONDS = 0.2  # what a process said before it ended may still be under way
+# Threads that spin while they wait take the core from whoever computes next to them, this server
+# included: a step then takes several times as long. Read by OpenMP when it is loaded.
+SLEEPING_THREADS = {"OMP_WAIT_POLICY": "passive"}
 STOP_SECONDS = 5.0  # how long a stopping process may take before it is killed
 
 
@@ -80,7 +84,9 @@ class AsyncEngine:
         context = zmq.asyncio.Context()
         socket = _bound(context, folder)
         command = ("-m", "octavo.engine.process", _address(folder), str(os.getpid()))
-        process = await asyncio.create_subprocess_exec(sys.executable, *command)
+        process = await asyncio.create_subprocess_exec(
+            sys.executable, *command, env=SLEEPING_THREADS | os.environ
+        )
         most = settings.scheduler.max_num_seqs + settings.scheduler.max_waiting
         engine = cls(process, folder, context, socket, most)
         try:
@@ -200,6 +206,7 @@ class AsyncEngine:
     def end_streams(self, why: str) -> None:
         """Every stream, and every later request, raises EngineDeadError."""
         self.dead = self.dead or why
+        self.stats = msgspec.structs.replace(self.stats, running=0, waiting=0, kv_blocks_used=0)
         for queue in self._streams.values():
             queue.put_nowait(None)
 

@@ -41,8 +41,10 @@ class Door:
         self._check_ids(params)
         if params.n != 1:
             raise RequestError(f"n must be 1, got {params.n}", "n")
-        if len(cache_salt) > MAX_SALT:
-            raise RequestError(f"cache_salt must have at most {MAX_SALT} characters", "cache_salt")
+        if not isinstance(cache_salt, str) or len(cache_salt) > MAX_SALT:
+            raise RequestError(
+                f"cache_salt must be a text of at most {MAX_SALT} characters", "cache_salt"
+            )
         return Request(
             request_id=request_id or uuid.uuid4().hex,
             prompt_token_ids=prompt_token_ids,

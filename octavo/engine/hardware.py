@@ -7,17 +7,26 @@ from pathlib import Path
 
 import psutil
 
+from octavo.base.errors import ConfigError
+
 CGROUP = Path("/sys/fs/cgroup")
 CPUINFO = Path("/proc/cpuinfo")
 
 
 def pick_device(wanted: str) -> str:
-    """ "auto" is CUDA where a GPU can be used, else the CPU."""
-    if wanted != "auto":
+    """ "auto" is CUDA where a GPU can be used, else the CPU.
+
+    Raises:
+        ConfigError: CUDA is wanted and cannot be used.
+    """
+    if wanted == "cpu":
         return wanted
     import torch
 
-    return "cuda" if torch.cuda.is_available() else "cpu"
+    available = torch.cuda.is_available()
+    if wanted == "cuda" and not available:
+        raise ConfigError("device cuda: PyTorch finds no CUDA device, or is a build for CPUs")
+    return "cuda" if available else "cpu"
 
 
 def num_cores() -> int:

@@ -76,7 +76,9 @@ class Tokenizer:
             text.encode()
         except UnicodeEncodeError as error:
             raise RequestError(f"the prompt is not text: {error}", "prompt") from error
-        return self._backend.encode(text, add_special_tokens=add_special_tokens).ids
+        # The one call that lets other threads run meanwhile: a long text must not hold them up.
+        [encoding] = self._backend.encode_batch_fast([text], add_special_tokens=add_special_tokens)
+        return encoding.ids
 
     def encode_chat(self, text: str, add_special_tokens: bool = False) -> list[int]:
         """Encode a rendered chat template. As a rule it has written every special token that the

@@ -73,6 +73,9 @@ def test_parameters_that_this_engine_cannot_take(options):
         {"stop_token_ids": [-1]},
         {"logit_bias": {1: 101}},
         {"n": 0},
+        {"stop": 5},
+        {"stop_token_ids": 5},
+        {"logit_bias": [1]},
     ],
 )
 def test_values_outside_their_range_name_field_and_limit(options):

@@ -119,12 +119,16 @@ def test_unknown_options_are_refused_by_name():
         {"kv_memory": 2**30},
         {"threads": -1},
         {"max_num_seqs": 0},
+        {"max_num_seqs": "5"},
+        {"watermark": "x"},
+        {"threads": 100_000},
         {"block_size": "16"},
         {"block_size": True},
         {"prefix_caching": 1},
         {"watermark": 1.0},
         {"max_num_batched_tokens": 3},
         {"seed": None},
+        {"seed": 10**30},
     ],
 )
 def test_impossible_options_are_refused_by_name(options):
