@@ -29,6 +29,7 @@ _OURS = frozenset(  # what a template is given, and the renderer's own words
         "tools",
         "documents",
         "add_generation_prompt",
+        "add_special_tokens",
         "continue_final_message",
         "chat",
         "self",

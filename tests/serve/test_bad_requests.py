@@ -71,6 +71,7 @@ FIELDS: list[tuple[str, dict[str, Any], str]] = [
         "continue_final_message",
     ),
     (CHAT, {"chat_template_kwargs": {"messages": []}}, "chat_template_kwargs"),
+    (CHAT, {"chat_template_kwargs": {"add_special_tokens": True}}, "chat_template_kwargs"),
     (CHAT, {"chat_template": "{{ 1 }}"}, "chat_template"),
     (CHAT, {"n": 2}, "n"),
     (CHAT, {"tools": []}, "tools"),
