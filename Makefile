@@ -2,27 +2,32 @@
 # at once.
 #
 #   PYTHON    the Python that .venv is made of (3.11 or newer)
+#   EXTRA     what to install besides: make serve EXTRA=torch, for CUDA
 #   PIP_ARGS  options for pip, to choose a build of PyTorch for instance:
-#             make serve PIP_ARGS="--extra-index-url <address of PyTorch's CPU index>"
+#             make test PIP_ARGS="--extra-index-url <address of PyTorch's CPU index>"
 #   ARGS      options for what the target runs: make serve ARGS="--port 9000"
 
 PYTHON ?= $(shell command -v python3.11 || command -v python3)
+EXTRA ?=
 PIP_ARGS ?=
 ARGS ?=
 
-PIP := .venv/bin/python -m pip install --disable-pip-version-check -c constraints.txt
+PIP := .venv/bin/python -m pip --disable-pip-version-check
+INSTALL := $(PIP) install -c constraints.txt
+INSTALLED := .venv/.installed$(EXTRA:%=-%)
 DECLARED := pyproject.toml constraints.txt
+NATIVE := CMakeLists.txt $(wildcard csrc/*)
 
-.PHONY: help install dev serve test test-slow check clean
+.PHONY: help install dev serve test test-slow check wheel clean
 
 help: ## these lines
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 20
 
-install: .venv/.installed ## what serving needs, in .venv
+install: $(INSTALLED) ## what serving needs, in .venv
 
 dev: .venv/.installed-dev ## what the tests need too
 
-serve: .venv/.installed ## start the server: ARGS="--model smollm2 --port 8000"
+serve: $(INSTALLED) ## start the server: ARGS="--model smollm2 --port 8000"
 	.venv/bin/octavo serve $(ARGS)
 
 test: .venv/.installed-dev ## run the tests: ARGS="tests/core -k hash"
@@ -34,6 +39,9 @@ test-slow: .venv/.installed-dev ## run the slow tests
 check: .venv/.installed-dev ## format, lint, types, import contracts
 	scripts/check
 
+wheel: .venv/.build-tools ## build the wheel, in dist
+	$(PIP) wheel --no-deps --no-build-isolation --wheel-dir dist .
+
 clean: ## remove .venv and what tools left
 	rm -rf .venv build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
 	find octavo tests -name __pycache__ -prune -exec rm -rf {} +
@@ -42,12 +50,17 @@ clean: ## remove .venv and what tools left
 .venv/bin/pip:
 	$(PYTHON) -m venv .venv
 
-.venv/.installed: $(DECLARED) | .venv/bin/pip
-	@echo "installing Octavo in .venv (PyTorch is the large part)" >&2
-	$(PIP) $(PIP_ARGS) -e .
+# Without isolation, as that would move CMake and nanobind every time, and all be compiled anew.
+.venv/.build-tools: $(DECLARED) | .venv/bin/pip
+	$(INSTALL) scikit-build-core nanobind cmake ninja
 	@touch $@
 
-.venv/.installed-dev: $(DECLARED) | .venv/bin/pip
-	@echo "installing Octavo and its test tools in .venv" >&2
-	$(PIP) $(PIP_ARGS) -e '.[dev]'
+.venv/.installed: $(DECLARED) $(NATIVE) .venv/.build-tools
+	@echo "installing Octavo in .venv; compiling takes a few minutes the first time" >&2
+	$(INSTALL) $(PIP_ARGS) --no-build-isolation -e .
+	@touch $@
+
+.venv/.installed-%: $(DECLARED) $(NATIVE) .venv/.build-tools
+	@echo "installing Octavo and '$*' in .venv; PyTorch is the large part" >&2
+	$(INSTALL) $(PIP_ARGS) --no-build-isolation -e '.[$*]'
 	@touch .venv/.installed $@
