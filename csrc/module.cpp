@@ -6,6 +6,8 @@
 #include <string>
 #include <vector>
 
+#include "bind.h"
+
 #define OCTAVO_STRING_OF(name) #name
 #define OCTAVO_STRING(name) OCTAVO_STRING_OF(name)
 #define OCTAVO_JOIN_OF(left, right) left##right
@@ -37,4 +39,5 @@ std::vector<std::string> cpu_variants() {
 NB_MODULE(OCTAVO_JOIN(_native_, OCTAVO_VARIANT), module) {
   module.attr("variant") = OCTAVO_STRING(OCTAVO_VARIANT);
   module.def("cpu_variants", &octavo::cpu_variants);
+  octavo::bind_pool(module);
 }

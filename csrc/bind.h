@@ -1,0 +1,10 @@
+// What each file of bindings adds to the module.
+#pragma once
+
+#include <nanobind/nanobind.h>
+
+namespace octavo {
+
+void bind_pool(nanobind::module_& module);
+
+}  // namespace octavo
