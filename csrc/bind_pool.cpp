@@ -1,4 +1,6 @@
-#include "bind.h"
+// Pool for Python.
+#include <nanobind/nanobind.h>
+
 #include "pool.h"
 
 namespace nb = nanobind;
@@ -6,7 +8,7 @@ namespace nb = nanobind;
 namespace octavo {
 
 void bind_pool(nb::module_& module) {
-  nb::class_<Pool>(module, "Pool", "Threads that run one job together; one job at a time.")
+  nb::class_<Pool>(module, "Pool", "Threads that run one job together.")
       .def(nb::init<int>(), nb::arg("threads"))
       .def_prop_ro("threads", &Pool::threads);
 }

@@ -1,4 +1,5 @@
-// The Python module: the variant it was compiled for, and which variants this CPU can run.
+// The Python module: the variant it was compiled for, which variants this CPU can run, and what
+// each file bind_*.cpp adds.
 #include <nanobind/nanobind.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
@@ -34,10 +35,13 @@ std::vector<std::string> cpu_variants() {
   return variants;
 }
 
+void bind_pool(nanobind::module_& module);
+
 }  // namespace octavo
 
 NB_MODULE(OCTAVO_JOIN(_native_, OCTAVO_VARIANT), module) {
   module.attr("variant") = OCTAVO_STRING(OCTAVO_VARIANT);
   module.def("cpu_variants", &octavo::cpu_variants);
+  octavo::bind_pool(module);
   octavo::bind_pool(module);
 }
