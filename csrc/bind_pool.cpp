@@ -1,6 +1,7 @@
 // Pool for Python.
 #include <nanobind/nanobind.h>
 
+#include "bind.h"
 #include "pool.h"
 
 namespace nb = nanobind;

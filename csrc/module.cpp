@@ -35,13 +35,10 @@ std::vector<std::string> cpu_variants() {
   return variants;
 }
 
-void bind_pool(nanobind::module_& module);
-
 }  // namespace octavo
 
 NB_MODULE(OCTAVO_JOIN(_native_, OCTAVO_VARIANT), module) {
   module.attr("variant") = OCTAVO_STRING(OCTAVO_VARIANT);
   module.def("cpu_variants", &octavo::cpu_variants);
-  octavo::bind_pool(module);
   octavo::bind_pool(module);
 }
