@@ -41,4 +41,5 @@ NB_MODULE(OCTAVO_JOIN(_native_, OCTAVO_VARIANT), module) {
   module.attr("variant") = OCTAVO_STRING(OCTAVO_VARIANT);
   module.def("cpu_variants", &octavo::cpu_variants);
   octavo::bind_pool(module);
+  octavo::bind_linear(module);
 }

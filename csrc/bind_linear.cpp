@@ -1,0 +1,174 @@
+// Packed weights for Python's loader, and linears over plain arrays for tests.
+#include <nanobind/ndarray.h>
+#include <nanobind/stl/optional.h>
+#include <nanobind/stl/pair.h>
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/vector.h>
+
+#include <algorithm>
+#include <iterator>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "bind.h"
+#include "float_panel.h"
+#include "linear.h"
+#include "row_ops.h"
+
+namespace nb = nanobind;
+using namespace nb::literals;
+
+namespace octavo {
+namespace {
+
+using Matrix = nb::ndarray<const float, nb::ndim<2>, nb::c_contig, nb::device::cpu>;
+using Vector = nb::ndarray<const float, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
+using Output = nb::ndarray<float, nb::ndim<2>, nb::c_contig, nb::device::cpu>;
+using Floats = nb::ndarray<nb::ro, nb::ndim<2>, nb::c_contig, nb::device::cpu>;
+using BiasedWeight = std::pair<const Packed*, std::optional<Vector>>;
+
+// In the order of Format and of Activation.
+constexpr const char* kFormats[] = {"f32",  "bf16", "f16",  "q4_0", "q4_1", "q5_0",
+                                    "q5_1", "q8_0", "q4_k", "q5_k", "q6_k", "int8"};
+constexpr const char* kActivations[] = {"silu", "gelu", "gelu_tanh"};
+
+void require(bool holds, const char* what) {
+  if (!holds) throw nb::value_error(what);
+}
+
+template <class Enum, size_t N>
+Enum named(const char* const (&names)[N], const std::string& name) {
+  const auto found = std::find(std::begin(names), std::end(names), name);
+  if (found == std::end(names)) throw nb::value_error(("there is no " + name).c_str());
+  return static_cast<Enum>(found - std::begin(names));
+}
+
+void make_packed(Packed* at, const std::string& name, int64_t n, int64_t k) {
+  require(n >= 1 && k >= 1, "n and k must be positive");
+  const Format format = named<Format>(kFormats, name);
+  const int64_t panels = (n + PANEL - 1) / PANEL;
+  new (at) Packed{format, n, k, Buffer(panels * panel_bytes(format, k))};
+}
+
+int64_t bytes_of_panel(const std::string& format, int64_t k) {
+  return panel_bytes(named<Format>(kFormats, format), k);
+}
+
+nb::ndarray<nb::numpy, uint8_t, nb::ndim<1>> packed_data(nb::handle_t<Packed> self) {
+  const Packed& packed = nb::cast<const Packed&>(self);
+  return {packed.data.data(), {packed.data.size()}, self};
+}
+
+// uint16 are the bits of a 16-bit float: of the packed format, or bfloat16.
+Format source_format(const Packed& packed, nb::dlpack::dtype type) {
+  if (type == nb::dtype<float>()) return Format::f32;
+  const bool bits = type == nb::dtype<uint16_t>();
+  const auto half = static_cast<uint8_t>(nb::dlpack::dtype_code::Float);
+  require(bits || (type.code == half && type.bits == 16), "rows must be float32, float16 or uint16");
+  return bits && packed.format != Format::f16 ? Format::bf16 : Format::f16;
+}
+
+void pack_float(Packed& packed, const Floats& rows, int64_t first_row) {
+  const int64_t count = rows.shape(0);
+  require(is_float(packed.format), "blocks are packed by pack_blocks");
+  require(int64_t(rows.shape(1)) == packed.k, "rows must have k values");
+  require(first_row >= 0 && first_row + count <= packed.n, "rows must lie in the weights");
+  const Format source = source_format(packed, rows.dtype());
+  nb::gil_scoped_release released;
+  float_pack(packed, source, rows.data(), first_row, count);
+}
+
+void unpack_into(const Packed& packed, int64_t index,
+                 nb::ndarray<float, nb::ndim<1>, nb::c_contig, nb::device::cpu> values) {
+  require(index >= 0 && index < packed.n, "index must be below n");
+  require(int64_t(values.shape(0)) == packed.k, "values must be [k]");
+  unpack_row(packed, index, values.data());
+}
+
+// A numpy array in the form that a format's kernel reads.
+struct FormedRows {
+  FormedRows(const Matrix& x, Format format)
+      : memory(form_bytes(form_for(format), x.shape(0), x.shape(1))),
+        rows(cut_rows(form_for(format), x.shape(0), x.shape(1), memory.data())) {
+    for (size_t r = 0; r < x.shape(0); r++) {
+      const float* from = x.data() + r * x.shape(1);
+      if (rows.form == Form::f32)
+        std::copy_n(from, rows.width, rows.f32 + r * rows.padded());
+      else
+        to_form(rows, r, from);
+    }
+  }
+
+  Buffer memory;
+  Rows rows;
+};
+
+std::vector<Part> side_by_side(const std::vector<BiasedWeight>& weights, const Matrix& x) {
+  std::vector<Part> parts;
+  int64_t column = 0;
+  for (const auto& [weight, bias] : weights) {
+    require(weight->k == int64_t(x.shape(1)), "x must be [T, k]");
+    require(!bias || int64_t(bias->shape(0)) == weight->n, "a bias must be [n]");
+    require(form_for(weight->format) == form_for(weights[0].first->format),
+            "formats must read the same form");
+    parts.push_back({weight, bias ? bias->data() : nullptr, column});
+    column += weight->n;
+  }
+  require(!parts.empty(), "at least one weight");
+  return parts;
+}
+
+void require_output(const Output& y, const Matrix& x, int64_t columns) {
+  require(y.shape(0) == x.shape(0) && int64_t(y.shape(1)) >= columns, "y must be [T, outputs]");
+}
+
+void linear_of_arrays(Pool& pool, const std::vector<BiasedWeight>& weights, const Matrix& x,
+                      const Output& y, bool add) {
+  const std::vector<Part> parts = side_by_side(weights, x);
+  require_output(y, x, parts.back().column + parts.back().weight->n);
+  nb::gil_scoped_release released;
+  const FormedRows formed(x, parts[0].weight->format);
+  pool.run([&](Team& team) {
+    linear(team, parts, formed.rows, x.shape(0), y.data(), y.shape(1), add);
+  });
+}
+
+void gated_of_arrays(Pool& pool, const BiasedWeight& gate, const BiasedWeight& up,
+                     const std::string& activation, const Matrix& x, const Output& y) {
+  const auto function = named<Activation>(kActivations, activation);
+  std::vector<Part> parts = side_by_side({gate, up}, x);
+  require(gate.first->n == up.first->n, "gate and up must have equal shapes");
+  require_output(y, x, gate.first->n);
+  nb::gil_scoped_release released;
+  const FormedRows formed(x, gate.first->format);
+  pool.run([&](Team& team) {
+    gated(team, parts[0], parts[1], function, formed.rows, x.shape(0), y.data(), y.shape(1));
+  });
+}
+
+}  // namespace
+
+void bind_linear(nb::module_& module) {
+  nb::class_<Packed>(module, "Packed", "A linear's weights [n, k] in the kernels' layout.")
+      .def("__init__", &make_packed, "format"_a, "n"_a, "k"_a)
+      .def_prop_ro("format", [](const Packed& p) { return kFormats[static_cast<int>(p.format)]; })
+      .def_ro("n", &Packed::n)
+      .def_ro("k", &Packed::k)
+      .def_prop_ro("nbytes", [](const Packed& p) { return p.data.size(); })
+      .def_prop_ro("data", &packed_data, "uint8 [nbytes], writable, no copy");
+  module.def("panel_bytes", &bytes_of_panel, "format"_a, "k"_a,
+             "Bytes that 16 outputs of k inputs take.");
+  module.def("pack_float", &pack_float, "packed"_a, "rows"_a, "first_row"_a,
+             "Rows [m, k] of float32, float16, or uint16: the bits of the packed format, or of "
+             "bfloat16. Rounds to nearest even. Threads may pack different rows at once.");
+  module.def("unpack_row", &unpack_into, "packed"_a, "index"_a, "values"_a,
+             "values [k] := the weights of one output.");
+  module.def("linear", &linear_of_arrays, "pool"_a, "weights"_a, "x"_a, "y"_a, "add"_a = false,
+             "y [T, outputs] = x [T, k] W^T + bias, or +=, for each (weight, bias or None).");
+  module.def("gated", &gated_of_arrays, "pool"_a, "gate"_a, "up"_a, "activation"_a, "x"_a, "y"_a,
+             "y [T, n] = activation(gate(x)) * up(x).");
+}
+
+}  // namespace octavo
