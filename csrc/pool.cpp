@@ -50,6 +50,7 @@ Pool::~Pool() {
 }
 
 void Pool::start(std::function<void(Team&)> job) {
+  wait();
   job_ = std::move(job);
   running_.store(threads(), std::memory_order_relaxed);
   started_.fetch_add(1, std::memory_order_release);

@@ -76,7 +76,7 @@ class Pool {
 
   int threads() const { return static_cast<int>(workers_.size()); }
 
-  // Hand a job to every thread and return at once. The one before must have been waited for.
+  // Hand a job to every thread and return at once, after the one before, if it still runs.
   void start(std::function<void(Team&)> job);
 
   // Until the job is done.
