@@ -2,22 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any, Protocol
 
-import numpy as np
 import torch
 
-
-@dataclass(frozen=True, slots=True)
-class AttentionBatch:
-    """Where the rows of one step lie. R rows, T tokens; arrays are numpy, one entry per KV group
-    in `tables` and `slots`."""
-
-    row_starts: np.ndarray  # [R + 1] int32: tokens of row r are row_starts[r]:row_starts[r + 1]
-    context_lens: np.ndarray  # [R] int32: tokens that row r's last token sees, itself included
-    tables: list[np.ndarray]  # [R, most blocks] int32, padded with block 0
-    slots: list[np.ndarray]  # [T] int64: where each token's K and V go
+from octavo.attention.batch import AttentionBatch
 
 
 class AttentionBackend(Protocol):

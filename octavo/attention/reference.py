@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import torch
 from torch.nn import functional as F
 
-from octavo.attention.backend import AttentionBatch
+from octavo.attention.batch import AttentionBatch
 from octavo.base.kv import KVLayout
 from octavo.models.spec import ModelSpec
 
@@ -113,7 +113,7 @@ class ReferenceAttention:
                     {},
                 )
             )
-        slots = torch.from_numpy(batch.slots[group]).to(self._device)
+        slots = torch.from_numpy(batch.slots(group)).to(self._device)
         return GroupPlan(slots // self._block_size, slots % self._block_size, rows)
 
     def _mask(self, row: RowPlan, window: int | None) -> torch.Tensor | None:

@@ -6,30 +6,15 @@ draw. What a row gets depends on that row alone, bit for bit.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from torch import Tensor
 
 from octavo.base.plan import TokenLogprobs
-from octavo.sampling.adjust import SamplingRow, adjusted
+from octavo.sampling.adjust import adjusted
 from octavo.sampling.draw import draw, select
 from octavo.sampling.logprobs import token_logprobs
-from octavo.sampling.philox import uniforms
-
-__all__ = ["Drawn", "SamplingRow", "sample"]
-
-GREEDY_BELOW = 1e-5  # temperature
-
-
-@dataclass(frozen=True, slots=True)
-class Drawn:
-    """What a row drew. With `error`, its logits were unusable and `token_id` is -1."""
-
-    token_id: int
-    logprobs: TokenLogprobs | None = None
-    error: str | None = None
+from octavo.sampling.rows import Drawn, SamplingRow, fault, noise
 
 
 def sample(logits: Tensor, rows: Sequence[SamplingRow]) -> list[Drawn]:
@@ -46,7 +31,7 @@ def sample(logits: Tensor, rows: Sequence[SamplingRow]) -> list[Drawn]:
     # The first maximum, and NaN before any number, so one pass finds greedy tokens and faults.
     best = work.argmax(-1, keepdim=True)
     tokens = best.squeeze(-1).tolist()
-    errors = [_fault(peak) for peak in work.gather(1, best).squeeze(-1).tolist()]
+    errors = [fault(peak) for peak in work.gather(1, best).squeeze(-1).tolist()]
     _draw_random(work, rows, tokens, errors)
     logprobs = _asked_logprobs(raw, rows, tokens, errors)
     return [
@@ -55,36 +40,17 @@ def sample(logits: Tensor, rows: Sequence[SamplingRow]) -> list[Drawn]:
     ]
 
 
-def _fault(peak: float) -> str | None:
-    if math.isfinite(peak):
-        return None
-    if peak == -math.inf:
-        return "no token can be drawn: every logit is -inf"
-    return f"the model's logits contain {peak}"
-
-
 def _draw_random(
     work: Tensor, rows: Sequence[SamplingRow], tokens: list[int], errors: Sequence[str | None]
 ) -> None:
     """Replace the likeliest token of every sound row that is not greedy."""
-    random = [
-        i
-        for i, row in enumerate(rows)
-        if row.params.temperature >= GREEDY_BELOW and errors[i] is None
-    ]
+    random = [i for i, row in enumerate(rows) if not row.greedy and errors[i] is None]
     if random:
-        noise = _noise([rows[i] for i in random])
-        drawn = draw(select(work, random), [rows[i].params for i in random], noise)
+        chosen = [rows[i] for i in random]
+        params = [row.params for row in chosen]
+        drawn = draw(select(work, random), params, noise(chosen).tolist())
         for i, token in zip(random, drawn.tolist(), strict=True):
             tokens[i] = token
-
-
-def _noise(rows: Sequence[SamplingRow]) -> list[float]:
-    seeds = [row.params.seed for row in rows if row.params.seed is not None]
-    assert len(seeds) == len(rows), "a missing seed is drawn before a request gets here"
-    children, positions = [row.child for row in rows], [row.position for row in rows]
-    noise: list[float] = uniforms(seeds, children, positions).tolist()
-    return noise
 
 
 def _asked_logprobs(

@@ -11,9 +11,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from octavo.attention.backend import AttentionBatch
+from octavo.attention.batch import AttentionBatch
 from octavo.base.plan import Row, StepPlan
-from octavo.sampling.sampler import SamplingRow
+from octavo.sampling.rows import SamplingRow
 from octavo.worker.states import States
 
 
@@ -35,18 +35,15 @@ def build_batch(plan: StepPlan, states: States, block_size: int, num_groups: int
     lengths = np.array([row.length for row in rows], dtype=np.int32)
     row_starts = np.concatenate(([0], np.cumsum(lengths))).astype(np.int32)
     tokens = [states[r.sequence_id].tokens.values[r.start : r.start + r.length] for r in rows]
-    positions = np.concatenate([np.arange(r.start, r.start + r.length) for r in rows])
-    tables = [_tables(rows, states, g) for g in range(num_groups)]
-    row_of = np.repeat(np.arange(len(rows)), lengths)
     sampling = [(i, row) for i, row in enumerate(rows) if row.samples]
     return Batch(
         token_ids=np.concatenate(tokens).astype(np.int64),
-        positions=positions,
+        positions=np.concatenate([np.arange(r.start, r.start + r.length) for r in rows]),
         attention=AttentionBatch(
             row_starts=row_starts,
             context_lens=np.array([r.start + r.length for r in rows], dtype=np.int32),
-            tables=tables,
-            slots=[_slots(table, row_of, positions, block_size) for table in tables],
+            tables=[_tables(rows, states, group) for group in range(num_groups)],
+            block_size=block_size,
         ),
         chosen=np.array([row_starts[i + 1] - 1 for i, _ in sampling], dtype=np.int64),
         sampling=[_sampling_row(row, states) for _, row in sampling],
@@ -61,14 +58,6 @@ def _tables(rows: list[Row], states: States, group: int) -> np.ndarray:
     for line, blocks in zip(table, held, strict=True):
         line[: len(blocks)] = blocks
     return table
-
-
-def _slots(
-    table: np.ndarray, row_of: np.ndarray, positions: np.ndarray, block_size: int
-) -> np.ndarray:
-    """slot = block id * block_size + offset, in int64: the product may pass 2^31."""
-    blocks = table[row_of, positions // block_size].astype(np.int64)
-    return np.asarray(blocks * block_size + positions % block_size)
 
 
 def _sampling_row(row: Row, states: States) -> SamplingRow:

@@ -15,7 +15,8 @@ from octavo.layers.context import StepContext
 from octavo.layers.decoder import Decoder
 from octavo.layers.params import Params
 from octavo.models.spec import ModelSpec
-from octavo.sampling.sampler import Drawn, SamplingRow, sample
+from octavo.sampling.rows import Drawn, SamplingRow
+from octavo.sampling.sampler import sample
 from octavo.weights.checkpoint import Checkpoint
 from octavo.worker.batch import Batch
 

@@ -6,7 +6,7 @@ from typing import Any, Protocol
 
 from octavo.base.kv import KVLayout
 from octavo.base.plan import Sampled, StepPlan, StepResult
-from octavo.sampling.sampler import Drawn, SamplingRow
+from octavo.sampling.rows import Drawn, SamplingRow
 from octavo.worker.batch import Batch, build_batch
 from octavo.worker.states import States
 

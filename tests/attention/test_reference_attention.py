@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from octavo.attention.backend import AttentionBatch
+from octavo.attention.batch import AttentionBatch
 from octavo.attention.reference import ReferenceAttention
 from octavo.base.kv import KVGroup, KVLayout, Pool
 from octavo.models.spec import AttentionSpec, LinearSpec, ModelSpec, NormSpec, ParamSpec
@@ -59,13 +59,8 @@ def batch(chunks: list[tuple[int, int]], tables: list[list[int]]) -> AttentionBa
     starts = np.cumsum([0] + [n for _, n in chunks]).astype(np.int32)
     widest = max(map(len, tables))
     table = np.array([t + [0] * (widest - len(t)) for t in tables], dtype=np.int32)
-    slots = [
-        t[p // BLOCK] * BLOCK + p % BLOCK
-        for (s, n), t in zip(chunks, tables, strict=True)
-        for p in range(s, s + n)
-    ]
     contexts = np.array([s + n for s, n in chunks], dtype=np.int32)
-    return AttentionBatch(starts, contexts, [table], [np.array(slots, dtype=np.int64)])
+    return AttentionBatch(starts, contexts, [table], BLOCK)
 
 
 def run(made, lengths, tables, qkv, chunk_of):

@@ -8,7 +8,8 @@ import numpy as np
 import torch
 
 from octavo.base.sampling_params import SamplingParams
-from octavo.sampling.sampler import SamplingRow, sample
+from octavo.sampling.rows import SamplingRow
+from octavo.sampling.sampler import sample
 
 VOCAB = 300
 

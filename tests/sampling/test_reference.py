@@ -13,7 +13,7 @@ from sampling_rows import VOCAB, drawn_tokens, make_row, random_logits, random_r
 from octavo.sampling.adjust import adjusted
 from octavo.sampling.draw import surviving_weights
 from octavo.sampling.philox import uniforms
-from octavo.sampling.sampler import SamplingRow
+from octavo.sampling.rows import SamplingRow
 
 
 def reference_logits(logits: np.ndarray, row: SamplingRow) -> np.ndarray:

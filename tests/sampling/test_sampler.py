@@ -11,7 +11,8 @@ from sampling_rows import VOCAB, drawn_tokens, make_row, random_logits, random_r
 
 from octavo.base.sampling_params import SamplingParams
 from octavo.sampling.draw import draw
-from octavo.sampling.sampler import Drawn, SamplingRow, sample
+from octavo.sampling.rows import Drawn, SamplingRow
+from octavo.sampling.sampler import sample
 
 
 @pytest.fixture(params=[1, 2])

@@ -76,8 +76,8 @@ def check(batch, plan, known, tables):
             assert batch.attention.tables[g][r, : len(table)].tolist() == table
             assert not batch.attention.tables[g][r, len(table) :].any()
             slots = [table[p // BLOCK] * BLOCK + p % BLOCK for p in positions]
-            assert batch.attention.slots[g][span].tolist() == slots
-            assert batch.attention.slots[g].dtype == np.int64
+            assert batch.attention.slots(g)[span].tolist() == slots
+            assert batch.attention.slots(g).dtype == np.int64
         at += row.length
         if row.samples:
             sampling.append((row.sequence_id, at - 1))
