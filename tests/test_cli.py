@@ -30,20 +30,6 @@ def run(*arguments, stdin=""):
     )
 
 
-@pytest.mark.parametrize(
-    "code",
-    [
-        "import octavo.cli; octavo.cli._parser()",
-        "from octavo import LLM, SamplingParams",
-        "import octavo.serve.run",
-        "import octavo.bench.run",
-    ],
-)
-def test_what_computes_nothing_imports_no_torch(code):
-    check = f"{code}\nimport sys; assert 'torch' not in sys.modules"
-    subprocess.run([sys.executable, "-c", check], check=True)
-
-
 def test_help_needs_the_standard_library_only():
     check = (
         "import sys; from octavo.cli import main\n"

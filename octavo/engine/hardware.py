@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from importlib.util import find_spec
 from pathlib import Path
 
 import psutil
@@ -11,6 +12,8 @@ from octavo.base.errors import ConfigError
 
 CGROUP = Path("/sys/fs/cgroup")
 CPUINFO = Path("/proc/cpuinfo")
+DEV = Path("/dev")
+GPU_FILES = ("nvidia[0-9]*", "dxg", "kfd")  # of NVIDIA's driver, Windows' for Linux, and AMD's
 
 
 def pick_device(wanted: str) -> str:
@@ -19,14 +22,28 @@ def pick_device(wanted: str) -> str:
     Raises:
         ConfigError: CUDA is wanted and cannot be used.
     """
-    if wanted == "cpu":
-        return wanted
+    if wanted == "cpu" or (wanted == "auto" and not (find_spec("torch") and has_gpu())):
+        return "cpu"
+    require_torch("device cuda")
     import torch
 
-    available = torch.cuda.is_available()
-    if wanted == "cuda" and not available:
+    if torch.cuda.is_available():
+        return "cuda"
+    if wanted == "cuda":
         raise ConfigError("device cuda: PyTorch finds no CUDA device, or is a build for CPUs")
-    return "cuda" if available else "cpu"
+    return "cpu"
+
+
+def require_torch(what: str) -> None:
+    """Raises ConfigError where PyTorch, an extra, is not installed; `what` is what needs it."""
+    if find_spec("torch") is None:
+        raise ConfigError(f"{what} needs PyTorch: pip install 'octavo[torch]'")
+
+
+def has_gpu() -> bool:
+    """Whether the machine has a GPU that PyTorch may be able to use; asked without importing it,
+    which takes a second."""
+    return any(path for name in GPU_FILES for path in DEV.glob(name))
 
 
 def num_cores() -> int:

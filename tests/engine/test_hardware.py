@@ -1,0 +1,53 @@
+"""Which device is taken, with and without PyTorch and a GPU."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from octavo.base.errors import ConfigError
+from octavo.engine import hardware
+from octavo.engine.hardware import pick_device
+
+
+@pytest.fixture
+def gpu(tmp_path, monkeypatch):
+    """The machine looks as if it had one; PyTorch says whether it can be used."""
+    (tmp_path / "nvidia0").touch()
+    monkeypatch.setattr(hardware, "DEV", tmp_path)
+
+    def usable(answer: bool) -> None:
+        monkeypatch.setattr(torch.cuda, "is_available", lambda: answer)
+
+    return usable
+
+
+@pytest.fixture
+def no_torch(monkeypatch):
+    monkeypatch.setattr(hardware, "find_spec", lambda name: None)
+
+
+def test_auto_is_cuda_where_it_can_be_used(gpu):
+    gpu(True)
+    assert pick_device("auto") == pick_device("cuda") == "cuda"
+    assert pick_device("cpu") == "cpu"
+
+
+def test_a_gpu_that_torch_cannot_use(gpu):
+    gpu(False)
+    assert pick_device("auto") == "cpu"
+    with pytest.raises(ConfigError, match="finds no CUDA device"):
+        pick_device("cuda")
+
+
+def test_no_torch(gpu, no_torch):
+    assert pick_device("auto") == "cpu"
+    with pytest.raises(ConfigError, match=r"device cuda needs PyTorch: .*'octavo\[torch\]'"):
+        pick_device("cuda")
+
+
+def test_without_a_gpu_torch_is_not_asked(tmp_path, monkeypatch):
+    (tmp_path / "nvidiactl").touch()  # the driver alone
+    monkeypatch.setattr(hardware, "DEV", tmp_path)
+    monkeypatch.delattr(torch.cuda, "is_available")
+    assert pick_device("auto") == "cpu"
