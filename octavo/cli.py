@@ -92,6 +92,12 @@ def pull(options: argparse.Namespace) -> None:
     print(locate(options.name).path)
 
 
+def doctor(options: argparse.Namespace) -> int:
+    from octavo.doctor import examine
+
+    return examine()
+
+
 def bench(options: argparse.Namespace) -> None:
     from octavo.bench.run import run
 
@@ -122,6 +128,7 @@ def _parser() -> argparse.ArgumentParser:
     _add_engine(sub, positional=False)
     sub = _command(commands, "pull", pull, "fetch a model and print where it lies")
     sub.add_argument("name", nargs="?", default="smollm2", help="short name or hub id")
+    _command(commands, "doctor", doctor, "what this machine has, and what Octavo makes of it")
     _add_bench(_command(commands, "bench", bench, "measure speed"))
     return top
 

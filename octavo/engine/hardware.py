@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import platform
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -12,6 +13,7 @@ from octavo.base.errors import ConfigError
 
 CGROUP = Path("/sys/fs/cgroup")
 CPUINFO = Path("/proc/cpuinfo")
+HUGE_PAGES = Path("/sys/kernel/mm/transparent_hugepage/enabled")
 DEV = Path("/dev")
 GPU_FILES = ("nvidia[0-9]*", "dxg", "kfd")  # of NVIDIA's driver, Windows' for Linux, and AMD's
 
@@ -44,6 +46,28 @@ def has_gpu() -> bool:
     """Whether the machine has a GPU that PyTorch may be able to use; asked without importing it,
     which takes a second."""
     return any(path for name in GPU_FILES for path in DEV.glob(name))
+
+
+def cuda_devices() -> list[str]:
+    """Names of those that PyTorch can use."""
+    if not (find_spec("torch") and has_gpu()):
+        return []
+    import torch
+
+    return [torch.cuda.get_device_name(i) for i in range(torch.cuda.device_count())]
+
+
+def cpu_model() -> str:
+    lines = CPUINFO.read_text().splitlines() if CPUINFO.is_file() else []
+    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
+    return names[0] if names else platform.machine()
+
+
+def huge_pages() -> str:
+    """When the kernel backs memory with huge pages: "always", "madvise" (where asked) or "never";
+    "unknown" where it does not say."""
+    words = HUGE_PAGES.read_text().split() if HUGE_PAGES.is_file() else []
+    return next((word.strip("[]") for word in words if word.startswith("[")), "unknown")
 
 
 def num_cores() -> int:

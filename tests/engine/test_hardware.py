@@ -1,4 +1,4 @@
-"""Which device is taken, with and without PyTorch and a GPU."""
+"""Which device is taken, with and without PyTorch and a GPU; what the CPU is called."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import torch
 
 from octavo.base.errors import ConfigError
 from octavo.engine import hardware
-from octavo.engine.hardware import pick_device
+from octavo.engine.hardware import cpu_model, cuda_devices, pick_device
 
 
 @pytest.fixture
@@ -51,3 +51,23 @@ def test_without_a_gpu_torch_is_not_asked(tmp_path, monkeypatch):
     monkeypatch.setattr(hardware, "DEV", tmp_path)
     monkeypatch.delattr(torch.cuda, "is_available")
     assert pick_device("auto") == "cpu"
+
+
+def test_cuda_devices_have_names(gpu, monkeypatch):
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+    monkeypatch.setattr(torch.cuda, "get_device_name", "card {}".format)
+    assert cuda_devices() == ["card 0", "card 1"]
+
+
+@pytest.mark.parametrize(
+    "info,name",
+    [
+        ("processor : 0\nmodel name : Fast CPU 3\n", "Fast CPU 3"),
+        ("Features : fp asimd\n", "arm64"),
+    ],
+)
+def test_the_cpu_by_name(info, name, tmp_path, monkeypatch):
+    (tmp_path / "cpuinfo").write_text(info)
+    monkeypatch.setattr(hardware, "CPUINFO", tmp_path / "cpuinfo")
+    monkeypatch.setattr(hardware.platform, "machine", lambda: "arm64")
+    assert cpu_model() == name
