@@ -18,7 +18,7 @@ INSTALLED := .venv/.installed$(EXTRA:%=-%)
 DECLARED := pyproject.toml constraints.txt
 NATIVE := CMakeLists.txt $(wildcard csrc/*)
 
-.PHONY: help install dev serve test test-slow check wheel clean
+.PHONY: help install dev serve test test-slow check wheel wheel-test clean
 
 help: ## these lines
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 20
@@ -40,7 +40,11 @@ check: .venv/.installed-dev ## format, lint, types, import contracts
 	scripts/check
 
 wheel: .venv/.build-tools ## build the wheel, in dist
+	rm -f dist/octavo-*.whl
 	$(PIP) wheel --no-deps --no-build-isolation --wheel-dir dist .
+
+wheel-test: wheel ## install the wheel where there is no compiler, and try it
+	scripts/wheel-test
 
 clean: ## remove .venv and what tools left
 	rm -rf .venv build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
