@@ -7,5 +7,6 @@ namespace octavo {
 
 void bind_pool(nanobind::module_& module);
 void bind_linear(nanobind::module_& module);
+void bind_block(nanobind::module_& module);
 
 }  // namespace octavo

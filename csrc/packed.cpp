@@ -1,11 +1,14 @@
-// One switch over the formats: who knows each.
+// Who knows a format: the floats or the blocks.
 #include "packed.h"
 
+#include "block_panel.h"
 #include "float_panel.h"
 
 namespace octavo {
 
-int64_t panel_bytes(Format format, int64_t k) { return float_panel_bytes(format, k); }
+int64_t panel_bytes(Format format, int64_t k) {
+  return is_float(format) ? float_panel_bytes(format, k) : block_panel_bytes(format, k);
+}
 
 Form form_for(Format format) {
   switch (format) {
@@ -27,11 +30,12 @@ Form form_for(Format format) {
 
 void panel_product(const Packed& w, int64_t panel, int64_t panels, const Rows& x, int64_t row,
                    int64_t rows, float* c, int64_t ldc) {
-  float_panel_product(w, panel, panels, x, row, rows, c, ldc);
+  const auto product = is_float(w.format) ? float_panel_product : block_panel_product;
+  product(w, panel, panels, x, row, rows, c, ldc);
 }
 
 void unpack_row(const Packed& w, int64_t index, float* values) {
-  float_unpack_row(w, index, values);
+  is_float(w.format) ? float_unpack_row(w, index, values) : block_unpack_row(w, index, values);
 }
 
 }  // namespace octavo

@@ -1,0 +1,117 @@
+"""Block-quantised linears against their meaning in numpy, and the promise about their bits."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from gguf.constants import GGML_QUANT_SIZES, GGMLQuantizationType
+from gguf.quants import dequantize, quantize
+
+from octavo.native.library import library, usable_variants
+
+SMALL = ("q4_0", "q4_1", "q5_0", "q5_1", "q8_0")
+K_QUANTS = ("q4_k", "q5_k", "q6_k")
+GGUF = SMALL + K_QUANTS
+OFFSETS = {"q4_0": 8, "q5_0": 16, "q8_0": 128, "q6_k": 32}
+
+pytestmark = pytest.mark.parametrize("variant", usable_variants())
+
+
+@pytest.fixture
+def native(variant: str) -> Any:
+    return library(variant)
+
+
+def kind_of(name: str) -> GGMLQuantizationType:
+    return GGMLQuantizationType[name.upper()]
+
+
+def random_blocks(name: str, n: int, k: int, rng: np.random.Generator) -> np.ndarray:
+    """uint8 [n, row bytes]: any codes and byte scales, fp16 scales of a sane size."""
+    block, size = GGML_QUANT_SIZES[kind_of(name)]
+    raw = rng.integers(0, 256, (n, k // block, size), dtype=np.uint8)
+    places = (208,) if name == "q6_k" else (0, 2) if name in ("q4_1", "q5_1", *K_QUANTS) else (0,)
+    for at in places:
+        scales = rng.normal(0, 0.01, (n, k // block)).astype(np.float16)
+        raw[:, :, at : at + 2] = scales[..., None].view(np.uint8)
+    return raw.reshape(n, -1)
+
+
+def packed_from(native: Any, name: str, raw: np.ndarray, k: int) -> Any:
+    packed = native.Packed(name, len(raw), k)
+    native.pack_blocks(packed, raw, 0)
+    return packed
+
+
+def unpacked(native: Any, packed: Any) -> np.ndarray:
+    values = np.empty((packed.n, packed.k), np.float32)
+    for index in range(packed.n):
+        native.unpack_row(packed, index, values[index])
+    return values
+
+
+def product(native: Any, packed: Any, x: np.ndarray, threads: int = 1) -> np.ndarray:
+    y = np.full((len(x), packed.n), np.nan, np.float32)
+    native.linear(native.Pool(threads), [(packed, None)], np.ascontiguousarray(x), y)
+    return y
+
+
+def quantised_rows(x: np.ndarray, width: int) -> tuple[np.ndarray, np.ndarray]:
+    """Integers [T, k / width, width] and scales [T, k / width] of `x` [T, k]."""
+    groups = x.reshape(len(x), x.shape[1] // width, width)
+    most = np.abs(groups).max(axis=-1)
+    inverse = np.divide(np.float32(127), most, out=np.zeros_like(most), where=most > 0)
+    return np.rint(groups * inverse[..., None]).astype(np.int64), most / np.float32(127)
+
+
+def meaning(weights: np.ndarray, x: np.ndarray, width: int) -> np.ndarray:
+    """float64 [T, n]: dequantised weights times dequantised activations."""
+    q, scales = quantised_rows(x, width)
+    rows = (q * scales.astype(np.float64)[..., None]).reshape(x.shape)
+    return rows @ weights.astype(np.float64).T
+
+
+def close(got: np.ndarray, weights: np.ndarray, x: np.ndarray, width: int) -> bool:
+    """Within a few roundings of fp32, of the sum of what was added."""
+    size = meaning(np.abs(weights), np.abs(x), width)
+    return bool(np.all(np.abs(got - meaning(weights, x, width)) <= 1e-6 * size + 1e-30))
+
+
+@pytest.mark.parametrize("name", GGUF)
+@pytest.mark.parametrize("n", [1, 15, 17, 64])
+def test_unpacking_gives_the_values_of_gguf(native: Any, name: str, n: int) -> None:
+    raw = random_blocks(name, n, 512, np.random.default_rng(n))
+    packed = packed_from(native, name, raw, 512)
+    np.testing.assert_array_equal(unpacked(native, packed), dequantize(raw, kind_of(name)))
+
+
+@pytest.mark.parametrize("name", SMALL)
+def test_a_quantised_matrix_unpacks_too(native: Any, name: str) -> None:
+    weights = np.random.default_rng(0).normal(size=(24, 96)).astype(np.float32)
+    raw = quantize(weights, kind_of(name))
+    got = unpacked(native, packed_from(native, name, raw, 96))
+    np.testing.assert_array_equal(got, dequantize(raw, kind_of(name)))
+    assert np.abs(got - weights).max() < 0.4
+
+
+@pytest.mark.parametrize("rows", [0, 1, 2, 5, 64])
+@pytest.mark.parametrize(
+    ("name", "n", "k"),
+    [(name, n, k) for name in SMALL for n, k in [(1, 32), (15, 64), (17, 96), (40, 1056)]]
+    + [(name, n, k) for name in K_QUANTS for n, k in [(1, 256), (17, 512), (40, 1280)]],
+)
+def test_the_product_has_its_meaning(native: Any, name: str, n: int, k: int, rows: int) -> None:
+    rng = np.random.default_rng(k + rows)
+    raw = random_blocks(name, n, k, rng)
+    x = rng.normal(size=(rows, k)).astype(np.float32)
+    got = product(native, packed_from(native, name, raw, k), x, threads=2)
+    weights = dequantize(raw, kind_of(name))
+    assert got.shape == (rows, n)
+    assert close(got, weights, x, width=32)
+    exact = x.astype(np.float64) @ weights.T.astype(np.float64)
+    assert np.all(
+        np.abs(got - exact)
+        <= 0.01 * np.linalg.norm(x, axis=1)[:, None] * np.linalg.norm(weights, axis=1)
+    )
