@@ -111,7 +111,109 @@ def test_the_product_has_its_meaning(native: Any, name: str, n: int, k: int, row
     assert got.shape == (rows, n)
     assert close(got, weights, x, width=32)
     exact = x.astype(np.float64) @ weights.T.astype(np.float64)
-    assert np.all(
-        np.abs(got - exact)
-        <= 0.01 * np.linalg.norm(x, axis=1)[:, None] * np.linalg.norm(weights, axis=1)
-    )
+    sizes = np.outer(np.linalg.norm(x, axis=1), np.linalg.norm(weights, axis=1))
+    assert np.all(np.abs(got - exact) <= 0.01 * sizes)
+
+
+@pytest.mark.parametrize("rows", [0, 1, 2, 5, 64])
+@pytest.mark.parametrize(("n", "k"), [(1, 1), (15, 33), (17, 96), (40, 1100)])
+def test_int8_has_one_scale_for_each_output_and_row(native: Any, n: int, k: int, rows: int) -> None:
+    rng = np.random.default_rng(k + rows)
+    codes = rng.integers(-128, 128, (n, k), dtype=np.int8)
+    scales = rng.uniform(0.001, 0.1, n).astype(np.float32)
+    packed = native.Packed("int8", n, k)
+    native.pack_int8(packed, codes[:1], scales[:1], 0)
+    native.pack_int8(packed, codes[1:], scales[1:], 1)
+    weights = codes * scales[:, None]
+    np.testing.assert_array_equal(unpacked(native, packed), weights)
+    x = rng.normal(size=(rows, k)).astype(np.float32)
+    assert close(product(native, packed, x, threads=2), weights, x, width=k)
+
+
+def any_packed(native: Any, name: str, n: int, k: int, rng: np.random.Generator) -> Any:
+    if name != "int8":
+        return packed_from(native, name, random_blocks(name, n, k, rng), k)
+    packed = native.Packed("int8", n, k)
+    codes = rng.integers(-128, 128, (n, k), dtype=np.int8)
+    native.pack_int8(packed, codes, rng.uniform(0.001, 0.1, n).astype(np.float32), 0)
+    return packed
+
+
+@pytest.mark.parametrize("name", [*GGUF, "int8"])
+def test_a_row_has_the_same_bits_in_every_batch(native: Any, name: str) -> None:
+    rng = np.random.default_rng(1)
+    packed = any_packed(native, name, 40, 1280, rng)
+    x = rng.normal(size=(67, 1280)).astype(np.float32)
+    whole = product(native, packed, x)
+    order = rng.permutation(len(x))
+    np.testing.assert_array_equal(product(native, packed, x[order], threads=2), whole[order])
+    for size in (1, 2, 3, 5, 7, 8, 30):
+        parts = [product(native, packed, x[at : at + size]) for at in range(0, len(x), size)]
+        np.testing.assert_array_equal(np.concatenate(parts), whole)
+
+
+@pytest.mark.parametrize("name", [*GGUF, "int8"])
+@pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
+def test_what_is_no_number_stays_in_its_row(native: Any, name: str, bad: float) -> None:
+    rng = np.random.default_rng(2)
+    packed = any_packed(native, name, 17, 256, rng)
+    x = rng.normal(size=(6, 256)).astype(np.float32)
+    whole = product(native, packed, x)
+    x[3, 100] = bad
+    spoilt = product(native, packed, x)
+    assert np.isnan(spoilt[3]).all()
+    others = [0, 1, 2, 4, 5]
+    np.testing.assert_array_equal(spoilt[others], whole[others])
+
+
+@pytest.mark.parametrize("name", GGUF)
+@pytest.mark.parametrize("byte", [0x00, 0x7F, 0x80, 0xFF])
+@pytest.mark.parametrize("sign", [1, -1])
+def test_the_largest_codes_and_values_do_not_overflow(
+    native: Any, name: str, byte: int, sign: int
+) -> None:
+    _, size = GGML_QUANT_SIZES[kind_of(name)]
+    raw = random_blocks(name, 16, 256, np.random.default_rng(3)).reshape(16, -1, size)
+    scales = np.isin(np.arange(size), [208, 209] if name == "q6_k" else [0, 1])
+    if name in ("q4_1", "q5_1", *K_QUANTS[:2]):
+        scales[2:4] = True
+    raw[..., ~scales] = byte
+    raw = raw.reshape(16, -1)
+    x = np.full((5, 256), 3.7 * sign, np.float32)
+    x[2, ::2] *= -1
+    expected = meaning(dequantize(raw, kind_of(name)), x, width=32)
+    got = product(native, packed_from(native, name, raw, 256), x)
+    np.testing.assert_allclose(got, expected, rtol=0, atol=1e-6 * np.abs(expected).max())
+
+
+@pytest.mark.parametrize("name", [*GGUF, "int8"])
+def test_zeros_give_zero(native: Any, name: str) -> None:
+    packed = any_packed(native, name, 17, 256, np.random.default_rng(4))
+    assert not product(native, packed, np.zeros((3, 256), np.float32)).any()
+    empty = native.Packed(name, 17, 256)
+    assert not product(native, empty, np.ones((3, 256), np.float32)).any()
+
+
+@pytest.mark.parametrize("name", GGUF)
+def test_rows_may_be_packed_in_any_parts(native: Any, name: str) -> None:
+    raw = random_blocks(name, 37, 256, np.random.default_rng(5))
+    whole = packed_from(native, name, raw, 256)
+    parts = native.Packed(name, 37, 256)
+    for first, last in [(30, 37), (3, 30), (0, 3)]:
+        native.pack_blocks(parts, raw[first:last], first)
+    np.testing.assert_array_equal(parts.data, whole.data)
+
+
+def test_rows_of_another_shape_are_refused(native: Any) -> None:
+    packed = native.Packed("q4_0", 4, 64)
+    row = np.zeros((1, 36), np.uint8)
+    with pytest.raises(ValueError, match="as long as k"):
+        native.pack_blocks(packed, row[:, 1:].copy(), 0)
+    with pytest.raises(ValueError, match="must lie in the weights"):
+        native.pack_blocks(packed, row, 4)
+    with pytest.raises(ValueError, match="whole number of blocks"):
+        native.pack_blocks(native.Packed("q4_k", 4, 64), row, 0)
+    with pytest.raises(ValueError, match="not a format of GGUF"):
+        native.pack_blocks(native.Packed("int8", 4, 64), row, 0)
+    with pytest.raises(ValueError, match="must be int8"):
+        native.pack_int8(packed, np.zeros((1, 64), np.int8), np.zeros(1, np.float32), 0)
