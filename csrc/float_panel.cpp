@@ -6,13 +6,13 @@
 namespace octavo {
 namespace {
 
-// What fits the registers: accumulators of a tile, and rows of the tallest.
+// Rows of the tallest tile, and how many vectors of sums one of several panels may have.
 #if defined(__AVX512F__)
-constexpr int ACCUMULATORS = 24, TALL = 12;
+constexpr int TALL = 12, SUMS = 24;
 #elif defined(__AVX2__)
-constexpr int ACCUMULATORS = 12, TALL = 6;
+constexpr int TALL = 6, SUMS = 8;  // these hide an FMA's latency; more would spill
 #else
-constexpr int ACCUMULATORS = 3, TALL = 3;  // each takes four registers
+constexpr int TALL = 3, SUMS = 2;  // each takes four registers
 #endif
 
 constexpr int64_t CHUNK = 256;   // values of k: a panel's part stays in L1 for all row tiles
@@ -54,8 +54,7 @@ struct Bfloat16 {
   using X = float;
   static constexpr int STEPS = 2;
   static F32 get(const uint8_t* pair, int step, int v) {
-    const U32 both = load_as<U32>(pair + v * sizeof(U32));
-    return step == 0 ? low_bf16(both) : high_bf16(both);
+    return low_bf16(load_as<U32>(pair + v * sizeof(U32) + step * 2));
   }
   static F32 add(F32 sum, X x, F32 w) { return fma(splat(x), w, sum); }
 };
@@ -80,7 +79,7 @@ struct Tile {
 
 // M rows x P panels.
 template <class Weight, int M, int P>
-void multiply_tile(const Tile<Weight>& t) {
+void multiply_tile(Tile<Weight> t) {
   constexpr int COLUMNS = P * VECTORS;
   F32 sums[M][COLUMNS];
 #pragma GCC unroll 16
@@ -121,7 +120,7 @@ void multiply_tile(const Tile<Weight>& t) {
 }
 
 constexpr bool fits(int64_t rows, int64_t panels) {
-  return rows * panels * VECTORS <= ACCUMULATORS;
+  return rows * panels * VECTORS <= SUMS;
 }
 
 // The tile of this many rows and of 1, 2 or 4 panels.

@@ -40,7 +40,7 @@ OCTAVO_INLINE V load_as(const T* from) {
 
 OCTAVO_INLINE F32 load(const float* from) { return load_as<F32>(from); }
 OCTAVO_INLINE void store(float* to, F32 v) { std::memcpy(to, &v, sizeof v); }
-OCTAVO_INLINE F32 splat(float x) { return F32{} + x; }
+OCTAVO_INLINE F32 splat(float x) { return x - F32{}; }  // 0 + x is not x where x is -0: an addition
 OCTAVO_INLINE I32 splat(int32_t x) { return I32{} + x; }
 OCTAVO_INLINE F32 min(F32 a, F32 b) { return a < b ? a : b; }
 OCTAVO_INLINE F32 max(F32 a, F32 b) { return a > b ? a : b; }
