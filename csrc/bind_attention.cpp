@@ -1,0 +1,156 @@
+// Attention over paged KV for Python: one layer at a time, as the tests need it.
+#include <nanobind/nanobind.h>
+#include <nanobind/ndarray.h>
+#include <nanobind/stl/optional.h>
+#include <nanobind/stl/string.h>
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "attention.h"
+#include "bind.h"
+#include "names.h"
+#include "rotary.h"
+
+namespace nb = nanobind;
+
+namespace octavo {
+namespace {
+
+template <class T, int Axes>
+using Array = nb::ndarray<T, nb::ndim<Axes>, nb::c_contig, nb::device::cpu>;
+using Vector = std::optional<Array<const float, 1>>;
+
+BatchRows batch_rows(const Array<const int32_t, 1>& row_starts,
+                     const Array<const int32_t, 1>& context_lens,
+                     const Array<const int32_t, 2>& table, int64_t tokens) {
+  const int64_t rows = context_lens.shape(0);
+  require(int64_t(row_starts.shape(0)) == rows + 1, "row_starts must be [rows + 1]");
+  require(int64_t(table.shape(0)) == rows, "table must be [rows, blocks]");
+  require(row_starts.data()[rows] == tokens, "row_starts must end with the number of tokens");
+  return {rows,         tokens, row_starts.data(), context_lens.data(),
+          table.data(), int64_t(table.shape(1))};
+}
+
+// One layer's attention and where its KV lies in a page.
+class AttentionLayer {
+ public:
+  AttentionLayer(int heads, int kv_heads, int head_dim, int v_head_dim, float scale, int window,
+                 float soft_cap, const Vector& sinks, const std::string& format, int block_size,
+                 int64_t k_offset)
+      : sinks_(sinks ? std::vector<float>(sinks->data(), sinks->data() + sinks->size())
+                     : std::vector<float>()),
+        spec_{heads, kv_heads, head_dim, v_head_dim, scale, window, soft_cap,
+              sinks ? sinks_.data() : nullptr},
+        pages_{nullptr,  0,        k_offset,   0,         named<KVFormat>(kKVFormats, format),
+               kv_heads, head_dim, v_head_dim, block_size} {
+    require(kv_heads > 0 && heads % kv_heads == 0, "kv_heads must divide heads");
+    require(head_dim > 0 && head_dim % 2 == 0 && v_head_dim > 0, "head_dim must be even");
+    require(block_size > 0 && block_size % PANEL == 0, "block_size must be a multiple of 16");
+    require(!sinks || int(sinks_.size()) == heads, "sinks must be [heads]");
+    pages_.v_offset = k_offset + int64_t{block_size} * kv_heads * head_dim * value_bytes();
+  }
+
+  // Norm and rotary on q and k of qkv [tokens, width], in place, then k and v into the pages.
+  void prepare(Pool& pool, Array<float, 2> qkv, Array<uint8_t, 2> pages,
+               Array<const int32_t, 1> row_starts, Array<const int32_t, 1> context_lens,
+               Array<const int32_t, 2> table, const Vector& q_norm, const Vector& k_norm,
+               float eps, std::optional<Array<const float, 2>> cos,
+               std::optional<Array<const float, 2>> sin) {
+    const BatchRows batch = batch_rows(row_starts, context_lens, table, check(qkv, pages));
+    const int half = cos ? cos->shape(1) : 0;
+    for (const auto* turn : {&cos, &sin})
+      require(!*turn || ((*turn)->shape(0) == qkv.shape(0) && int((*turn)->shape(1)) == half),
+              "cos and sin must be [tokens, half]");
+    require(bool(cos) == bool(sin) && 2 * half <= spec_.head_dim, "rotary_dim <= head_dim");
+    const Rotary rotary{cos ? cos->data() : nullptr, sin ? sin->data() : nullptr, half};
+    const HeadNorm of_q = head_norm(q_norm, eps), of_k = head_norm(k_norm, eps);
+    const nb::gil_scoped_release release;
+    pool.run([&](Team& team) {
+      octavo::prepare(team, spec_, of_q, of_k, rotary, at(pages), batch, qkv.data(),
+                      qkv.shape(1));
+    });
+  }
+
+  // out [tokens, heads, v_head_dim] from q in qkv [tokens, width] and the pages.
+  void attend(Pool& pool, Array<float, 2> qkv, Array<uint8_t, 2> pages,
+              Array<const int32_t, 1> row_starts, Array<const int32_t, 1> context_lens,
+              Array<const int32_t, 2> table, Array<float, 3> out) {
+    const BatchRows batch = batch_rows(row_starts, context_lens, table, check(qkv, pages));
+    const int64_t width = int64_t{spec_.heads} * spec_.v_head_dim;
+    require(out.shape(0) == qkv.shape(0) && int(out.shape(1)) == spec_.heads &&
+                int(out.shape(2)) == spec_.v_head_dim,
+            "out must be [tokens, heads, v_head_dim]");
+    const nb::gil_scoped_release release;
+    plan_.make(batch, spec_, pool.threads());
+    pool.run([&](Team& team) {
+      octavo::attend(team, plan_, spec_, at(pages), batch, qkv.data(), qkv.shape(1), out.data(),
+                     width);
+    });
+  }
+
+ private:
+  int64_t value_bytes() const { return octavo::value_bytes(pages_.format); }
+
+  // Returns the number of tokens.
+  int64_t check(const Array<float, 2>& qkv, const Array<uint8_t, 2>& pages) const {
+    const int64_t width = int64_t{spec_.heads + spec_.kv_heads} * spec_.head_dim +
+                          int64_t{spec_.kv_heads} * spec_.v_head_dim;
+    const int64_t v_bytes =
+        int64_t{pages_.block_size} * spec_.kv_heads * spec_.v_head_dim * value_bytes();
+    require(int64_t(qkv.shape(1)) == width, "qkv must be [tokens, q + k + v]");
+    require(int64_t(pages.shape(1)) >= pages_.v_offset + v_bytes, "pages are too small");
+    return qkv.shape(0);
+  }
+
+  HeadNorm head_norm(const Vector& weight, float eps) const {
+    require(!weight || int(weight->size()) == spec_.head_dim, "a norm must be [head_dim]");
+    return {weight ? weight->data() : nullptr, eps};
+  }
+
+  KVPages at(const Array<uint8_t, 2>& pages) const {
+    KVPages found = pages_;
+    found.base = pages.data();
+    found.page_bytes = pages.shape(1);
+    return found;
+  }
+
+  std::vector<float> sinks_;
+  AttentionSpec spec_;
+  KVPages pages_;
+  AttentionPlan plan_;
+};
+
+void rope(Pool& pool, Array<const int64_t, 1> positions, Array<const float, 1> inv_freq,
+          float factor, Array<float, 2> cos, Array<float, 2> sin) {
+  for (const auto& table : {cos, sin})
+    require(table.shape(0) == positions.size() && table.shape(1) == inv_freq.size(),
+            "cos and sin must be [tokens, half]");
+  const nb::gil_scoped_release release;
+  pool.run([&](Team& team) {
+    rope_table(team, positions.data(), positions.size(), inv_freq.data(), inv_freq.size(), factor,
+               cos.data(), sin.data());
+  });
+}
+
+}  // namespace
+
+void bind_attention(nb::module_& module) {
+  using namespace nb::literals;
+  nb::class_<AttentionLayer>(module, "AttentionLayer", "One layer's attention over paged KV.")
+      .def(nb::init<int, int, int, int, float, int, float, const Vector&, const std::string&, int,
+                    int64_t>(),
+           nb::kw_only(), "heads"_a, "kv_heads"_a, "head_dim"_a, "v_head_dim"_a, "scale"_a,
+           "window"_a = 0, "soft_cap"_a = 0.f, "sinks"_a = nb::none(), "format"_a = "f32",
+           "block_size"_a = 16, "k_offset"_a = 0)
+      .def("prepare", &AttentionLayer::prepare, "pool"_a, "qkv"_a, "pages"_a, "row_starts"_a,
+           "context_lens"_a, "table"_a, nb::kw_only(), "q_norm"_a = nb::none(),
+           "k_norm"_a = nb::none(), "eps"_a = 0.f, "cos"_a = nb::none(), "sin"_a = nb::none())
+      .def("attend", &AttentionLayer::attend, "pool"_a, "qkv"_a, "pages"_a, "row_starts"_a,
+           "context_lens"_a, "table"_a, "out"_a);
+  module.def("rope_table", &rope, "pool"_a, "positions"_a, "inv_freq"_a, "factor"_a, "cos"_a,
+             "sin"_a);
+}
+
+}  // namespace octavo

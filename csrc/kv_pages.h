@@ -1,0 +1,48 @@
+// Where K and V of one layer lie inside the pages of its group, and in which numbers.
+//
+// A page holds K then V of each layer of the group; each of these parts is a row of sub-blocks of
+// 16 tokens, laid out so that products over head_dim (scores) and over tokens (outputs) both read
+// whole vectors:
+//
+//            K sub-block                       V sub-block
+//   bf16     [kv_head][head_dim / 2][16][2]    [kv_head][8][v_head_dim][2]   pairs along the sum
+//   f32, f16 [kv_head][head_dim][16]           [kv_head][16][v_head_dim]
+#pragma once
+
+#include <cstdint>
+
+#include "simd.h"
+
+namespace octavo {
+
+enum class KVFormat { f32, bf16, f16 };
+
+inline int64_t value_bytes(KVFormat format) { return format == KVFormat::f32 ? 4 : 2; }
+
+struct KVPages {
+  uint8_t* base;
+  int64_t page_bytes;
+  int64_t k_offset;  // of this layer's part, from the start of a page, in bytes
+  int64_t v_offset;
+  KVFormat format;
+  int kv_heads;
+  int head_dim;    // even
+  int v_head_dim;
+  int block_size;  // tokens in a page, a multiple of 16
+
+  uint8_t* keys(int32_t page, int sub_block, int kv_head) const {
+    return part(page, k_offset, sub_block, kv_head, head_dim);
+  }
+  uint8_t* values(int32_t page, int sub_block, int kv_head) const {
+    return part(page, v_offset, sub_block, kv_head, v_head_dim);
+  }
+
+ private:
+  uint8_t* part(int32_t page, int64_t offset, int sub_block, int kv_head, int dim) const {
+    const int64_t head_bytes = PANEL * dim * value_bytes(format);
+    return base + page * page_bytes + offset +
+           (int64_t{sub_block} * kv_heads + kv_head) * head_bytes;
+  }
+};
+
+}  // namespace octavo

@@ -1,0 +1,28 @@
+// What formats and functions are called in Python, in the order of their enums.
+#pragma once
+
+#include <nanobind/nanobind.h>
+
+#include <algorithm>
+#include <iterator>
+#include <string>
+
+namespace octavo {
+
+inline constexpr const char* kFormats[] = {"f32",  "bf16", "f16",  "q4_0", "q4_1", "q5_0",
+                                           "q5_1", "q8_0", "q4_k", "q5_k", "q6_k", "int8"};
+inline constexpr const char* kKVFormats[] = {"f32", "bf16", "f16"};
+inline constexpr const char* kActivations[] = {"silu", "gelu", "gelu_tanh"};
+
+inline void require(bool holds, const char* what) {
+  if (!holds) throw nanobind::value_error(what);
+}
+
+template <class Enum, size_t N>
+Enum named(const char* const (&names)[N], const std::string& name) {
+  const auto found = std::find(std::begin(names), std::end(names), name);
+  require(found != std::end(names), ("there is no " + name).c_str());
+  return static_cast<Enum>(found - std::begin(names));
+}
+
+}  // namespace octavo

@@ -1,0 +1,99 @@
+#include "rotary.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "row_ops.h"
+
+namespace octavo {
+namespace {
+
+void rotate(float* __restrict__ x, const float* __restrict__ cos, const float* __restrict__ sin,
+            int half) {
+  for (int i = 0; i < half; i++) {
+    const float a = x[i], b = x[i + half];
+    x[i] = a * cos[i] - b * sin[i];
+    x[i + half] = b * cos[i] + a * sin[i];
+  }
+}
+
+void norm_and_rotate(float* x, int heads, int dim, const HeadNorm& norm, const Rotary& rotary,
+                     int64_t token) {
+  for (float* head = x; head < x + heads * dim; head += dim) {
+    if (norm.weight != nullptr) rms_norm(head, norm.weight, dim, norm.eps, head);
+    rotate(head, rotary.cos + token * rotary.half, rotary.sin + token * rotary.half, rotary.half);
+  }
+}
+
+// to[i * stride bytes] = unit number i of `count` units of `from`.
+template <class Unit>
+void scatter(const void* from, int count, uint8_t* to, int64_t stride) {
+  for (int i = 0; i < count; i++)
+    std::memcpy(to + i * stride, static_cast<const Unit*>(from) + i, sizeof(Unit));
+}
+
+// Write `dim` values as units of `together` values, `stride` bytes from one to the next.
+void write(KVFormat format, int together, const float* x, int dim, uint8_t* to, int64_t stride) {
+  for (int i = 0; i < dim; i += W, to += W / together * stride) {
+    const int count = std::min(W, dim - i);
+    F32 values{};
+    std::memcpy(&values, x + i, count * sizeof(float));
+    if (format == KVFormat::f32) {
+      scatter<uint32_t>(&values, count, to, stride);
+      continue;
+    }
+    alignas(4) uint16_t halves[W];
+    if (format == KVFormat::bf16) store_bf16(halves, values);
+    else store_f16(halves, values);
+    if (together == 2) scatter<uint32_t>(halves, count / 2, to, stride);
+    else scatter<uint16_t>(halves, count, to, stride);
+  }
+}
+
+void write_token(const KVPages& pages, int32_t page, int offset, const float* k, const float* v) {
+  const int64_t size = value_bytes(pages.format);
+  const int pair = pages.format == KVFormat::bf16 ? 2 : 1;
+  const int sub_block = offset / PANEL, slot = offset % PANEL;
+  for (int head = 0; head < pages.kv_heads; head++) {
+    uint8_t* keys = pages.keys(page, sub_block, head) + slot * pair * size;
+    write(pages.format, pair, k + head * pages.head_dim, pages.head_dim, keys,
+          PANEL * pair * size);
+    uint8_t* values = pages.values(page, sub_block, head) +
+                      (slot / pair * pages.v_head_dim * pair + slot % pair) * size;
+    write(pages.format, 1, v + head * pages.v_head_dim, pages.v_head_dim, values, pair * size);
+  }
+}
+
+}  // namespace
+
+void rope_table(Team& team, const int64_t* positions, int64_t tokens, const float* inv_freq,
+                int half, float factor, float* cos, float* sin) {
+  team.each(tokens, 16, [&](int64_t token) {
+    for (int i = 0; i < half; i++) {
+      const float angle = static_cast<float>(positions[token]) * inv_freq[i];
+      cos[token * half + i] = std::cos(angle) * factor;
+      sin[token * half + i] = std::sin(angle) * factor;
+    }
+  });
+}
+
+void prepare(Team& team, const AttentionSpec& spec, const HeadNorm& q_norm, const HeadNorm& k_norm,
+             const Rotary& rotary, const KVPages& pages, const BatchRows& batch, float* qkv,
+             int64_t stride) {
+  // Runs of tokens, since the tokens of a sub-block share cache lines, yet work for all threads.
+  const int64_t grain = std::clamp<int64_t>(batch.tokens / (4 * team.threads()), 1, 16);
+  team.each(batch.tokens, grain, [&](int64_t token) {
+    float* const q = qkv + token * stride;
+    float* const k = q + int64_t{spec.heads} * spec.head_dim;
+    float* const v = k + int64_t{spec.kv_heads} * spec.head_dim;
+    norm_and_rotate(q, spec.heads, spec.head_dim, q_norm, rotary, token);
+    norm_and_rotate(k, spec.kv_heads, spec.head_dim, k_norm, rotary, token);
+    const int32_t* const starts = batch.row_starts;
+    const int64_t row = std::upper_bound(starts, starts + batch.rows + 1, token) - starts - 1;
+    const int position = batch.start(row) + static_cast<int>(token - starts[row]);
+    const int32_t page = batch.page(row, position / pages.block_size);
+    write_token(pages, page, position % pages.block_size, k, v);
+  });
+}
+
+}  // namespace octavo
