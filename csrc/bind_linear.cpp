@@ -6,7 +6,6 @@
 #include <nanobind/stl/vector.h>
 
 #include <algorithm>
-#include <iterator>
 #include <optional>
 #include <string>
 #include <utility>
@@ -15,6 +14,7 @@
 #include "bind.h"
 #include "float_panel.h"
 #include "linear.h"
+#include "names.h"
 #include "row_ops.h"
 
 namespace nb = nanobind;
@@ -28,22 +28,6 @@ using Vector = nb::ndarray<const float, nb::ndim<1>, nb::c_contig, nb::device::c
 using Output = nb::ndarray<float, nb::ndim<2>, nb::c_contig, nb::device::cpu>;
 using Floats = nb::ndarray<nb::ro, nb::ndim<2>, nb::c_contig, nb::device::cpu>;
 using BiasedWeight = std::pair<const Packed*, std::optional<Vector>>;
-
-// In the order of Format and of Activation.
-constexpr const char* kFormats[] = {"f32",  "bf16", "f16",  "q4_0", "q4_1", "q5_0",
-                                    "q5_1", "q8_0", "q4_k", "q5_k", "q6_k", "int8"};
-constexpr const char* kActivations[] = {"silu", "gelu", "gelu_tanh"};
-
-void require(bool holds, const char* what) {
-  if (!holds) throw nb::value_error(what);
-}
-
-template <class Enum, size_t N>
-Enum named(const char* const (&names)[N], const std::string& name) {
-  const auto found = std::find(std::begin(names), std::end(names), name);
-  if (found == std::end(names)) throw nb::value_error(("there is no " + name).c_str());
-  return static_cast<Enum>(found - std::begin(names));
-}
 
 void make_packed(Packed* at, const std::string& name, int64_t n, int64_t k) {
   require(n >= 1 && k >= 1, "n and k must be positive");

@@ -42,5 +42,9 @@ NB_MODULE(OCTAVO_JOIN(_native_, OCTAVO_VARIANT), module) {
   module.def("cpu_variants", &octavo::cpu_variants);
   octavo::bind_pool(module);
   octavo::bind_linear(module);
+  octavo::bind_attention(module);
   octavo::bind_block(module);
+  octavo::bind_block(module);
+  octavo::bind_sample(module);
+  octavo::bind_program(module);
 }

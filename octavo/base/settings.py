@@ -56,8 +56,22 @@ class ModelSettings:
         "smollm2", "short name, folder in Hugging Face layout, .gguf file, or hub id"
     )
     tokenizer: str | None = option(None, "folder or file of another tokenizer")
-    dtype: str = option("auto", "compute dtype", choices=("auto", "float32", "bfloat16", "float16"))
+    dtype: str = option(
+        "auto",
+        "of the KV cache, and of weights that are in no block format",
+        choices=("auto", "float32", "bfloat16", "float16"),
+    )
+    quantization: str = option(
+        "auto",
+        "format of the weights on the CPU; auto: as stored, or none where a dtype is given",
+        choices=("auto", "none", "bf16", "q8_0", "q5_1", "q5_0", "q4_1", "q4_0"),
+    )
     device: str = option("auto", "where to compute", choices=("auto", "cpu", "cuda"))
+    model_impl: str = option(
+        "auto",
+        "what computes; auto: native kernels on the CPU, PyTorch elsewhere",
+        choices=("auto", "native", "torch"),
+    )
     load_format: str = option("auto", "dummy: random weights", choices=("auto", "dummy"))
     max_model_len: int | None = option(None, "longest sequence in tokens; default: the model's")
     chat_template: str | None = option(None, "file of a Jinja chat template")

@@ -77,9 +77,10 @@ def num_cores() -> int:
     return os.cpu_count() or 1
 
 
-def fast_dtypes(device: str) -> frozenset[str]:
-    """Dtypes that `device` multiplies natively; CPUs emulate the others, many times slower."""
-    if device != "cpu":
+def fast_dtypes(device: str, computed_by: str) -> frozenset[str]:
+    """Dtypes that `device` multiplies fast. PyTorch emulates the others on a CPU, many times
+    slower; the native kernels read every one of them at full speed."""
+    if device != "cpu" or computed_by == "native":
         return frozenset({"float32", "float16", "bfloat16"})
     flags = CPUINFO.read_text() if CPUINFO.is_file() else ""
     native = any(flag in flags.split() for flag in ("avx512_bf16", "amx_bf16", "bf16"))

@@ -12,7 +12,9 @@ from octavo.base.kv import KVLayout
 class EngineInfo(msgspec.Struct, frozen=True, kw_only=True):
     model: str  # short name
     family: str
-    dtype: str
+    dtype: str  # of the KV cache, and of weights in no block format
+    weight_format: str  # "q4_1", "bfloat16", or several
+    runner: str  # what computes: "native avx2, 2 threads", "torch cuda"
     vocab_size: int  # rows of the embedding; every token id must be below it
     max_model_len: int  # prompt and output tokens of one sequence, at most
     eos_token_ids: tuple[int, ...]

@@ -6,7 +6,7 @@ from collections.abc import Collection
 from dataclasses import dataclass
 
 from octavo.base.errors import CapacityError, ConfigError
-from octavo.base.settings import CacheSettings, EngineSettings
+from octavo.base.settings import CacheSettings, EngineSettings, ModelSettings
 from octavo.base.units import parse_bytes, show_bytes
 from octavo.models.memory import blocks_for, kv_bytes_for
 from octavo.models.spec import ModelSpec
@@ -16,24 +16,58 @@ KV_SHARE = {"cpu": 0.5, "cuda": 0.85}  # of what the weights leave free, unless 
 
 @dataclass(frozen=True)
 class Memory:
-    """Bytes free before the model is loaded, and bytes the weights will take, each element
-    `itemsize` of them."""
+    """Bytes free before the model is loaded, and bytes the weights will take; an option that
+    would make them fewer, and how many it would leave."""
 
     free: int
     weights: int
-    itemsize: int
+    smaller: tuple[str, int] | None = None
 
     @property
     def left(self) -> int:
         return max(0, self.free - self.weights)
 
 
-def compute_dtype(wanted: str, checkpoint: str, fast: Collection[str]) -> str:
-    """ "auto" is the checkpoint's dtype where the device computes it natively (`fast`), else the
-    next one that it does, without losing range."""
-    if wanted != "auto":
-        return wanted
+def implementation(wanted: str, device: str) -> str:
+    """ "native" or "torch".
+
+    Raises:
+        ConfigError: native kernels are wanted on a GPU.
+    """
+    if wanted == "native" and device != "cpu":
+        raise ConfigError(f"model_impl native is for the CPU, the device is {device}")
+    return ("native" if device == "cpu" else "torch") if wanted == "auto" else wanted
+
+
+def compute_dtype(model: ModelSettings, checkpoint: str, fast: Collection[str]) -> str:
+    """What `dtype` and `quantization` say; else the checkpoint's dtype where the device computes
+    it natively (`fast`), else the next one that it does, without losing range.
+
+    Raises:
+        ConfigError: they contradict each other.
+    """
+    if model.quantization == "bf16":
+        if model.dtype not in ("auto", "bfloat16"):
+            raise ConfigError(f"quantization bf16 contradicts dtype {model.dtype}")
+        return "bfloat16"
+    if model.dtype != "auto":
+        return model.dtype
     return next(dtype for dtype in (checkpoint, "bfloat16", "float32") if dtype in fast)
+
+
+def quantization(model: ModelSettings, implementation: str) -> str:
+    """ "auto" (as stored), "none", or a block format. A dtype that is asked for by name is what
+    weights are computed in.
+
+    Raises:
+        ConfigError: only native kernels compute in block formats.
+    """
+    wanted = "none" if model.quantization == "bf16" else model.quantization
+    if implementation == "native":
+        return "none" if wanted == "auto" and model.dtype != "auto" else wanted
+    if wanted not in ("auto", "none"):
+        raise ConfigError(f"quantization {wanted} is computed on the CPU only")
+    return "none"
 
 
 def max_model_len(wanted: int | None, spec: ModelSpec) -> int:
@@ -58,14 +92,19 @@ def kv_budget(
         CapacityError: the weights do not fit, or more was asked for than is free.
     """
     if memory.weights > memory.free:
-        halved = memory.itemsize == 4 and memory.weights // 2 <= memory.free
         raise CapacityError(
             f"the weights take {show_bytes(memory.weights)} and {show_bytes(memory.free)} are "
-            f"free; use {'--dtype bfloat16, which takes half' if halved else 'a smaller model'}"
+            f"free; use {_advice(memory)}"
         )
     if settings.cache.kv_memory is None:
         return min(int(memory.left * KV_SHARE[device]), _most(settings, spec, longest))
     return _stated(settings.cache, memory)
+
+
+def _advice(memory: Memory) -> str:
+    if memory.smaller is None or memory.smaller[1] > memory.free:
+        return "a smaller model"
+    return f"{memory.smaller[0]}, which takes {show_bytes(memory.smaller[1])}"
 
 
 def _stated(cache: CacheSettings, memory: Memory) -> int:

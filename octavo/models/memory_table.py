@@ -5,25 +5,29 @@ from __future__ import annotations
 from octavo.base.kv import KVGroup, KVLayout
 from octavo.base.units import show_bytes
 from octavo.models.kv_groups import kv_bytes_per_token
-from octavo.models.memory import (
-    ITEMSIZE,
-    full_length_requests,
-    num_parameters,
-    weight_bytes,
-)
+from octavo.models.memory import full_length_requests, num_parameters
 from octavo.models.spec import ModelSpec
 
 _Row = tuple[str, str, str]  # what, how much, of which kind
 
 
 def memory_table(
-    spec: ModelSpec, layout: KVLayout, *, dtype: str, kv_dtype: str, max_model_len: int
+    spec: ModelSpec,
+    layout: KVLayout,
+    *,
+    weight_bytes: int,
+    weight_format: str,
+    kv_dtype: str,
+    max_model_len: int,
 ) -> str:
-    """Drawn text, several lines. `dtype` is the weights' in memory."""
-    weights = show_bytes(weight_bytes(spec, ITEMSIZE[dtype]))
+    """Drawn text, several lines."""
     tokens = layout.max_tokens
     rows = [
-        ("weights", weights, f"{num_parameters(spec):,} parameters, {dtype}"),
+        (
+            "weights",
+            show_bytes(weight_bytes),
+            f"{num_parameters(spec):,} parameters, {weight_format}",
+        ),
         ("KV per token", show_bytes(kv_bytes_per_token(layout.groups)), kv_dtype),
         *(_group_row(group, layout.block_size) for group in layout.groups),
         ("KV blocks", f"{tokens // layout.block_size:,}", "usable, of each group"),

@@ -4,20 +4,12 @@ from __future__ import annotations
 
 from importlib import import_module
 from importlib.util import find_spec
-from typing import Protocol, cast
+from typing import cast
 
 from octavo.base.errors import ConfigError
+from octavo.native.interface import Native
 
 VARIANTS = ("portable", "avx2", "avx512", "avx512bf16")  # of CMakeLists.txt, the best last
-
-
-class Native(Protocol):
-    """What each variant has: `csrc/module.cpp` for the type checker."""
-
-    variant: str
-
-    def cpu_variants(self) -> list[str]:
-        """Variants that this CPU can run, built or not, the best last."""
 
 
 def built_variants() -> list[str]:

@@ -31,8 +31,16 @@ class Checkpoint(Protocol):
         """Every tensor's shape; reads no weights."""
         ...
 
+    def stored(self, name: str) -> str:
+        """The tensor's type: a `Dtype`, or a GGUF block format in lower case ("q4_1")."""
+        ...
+
     def read(self, name: str) -> RawTensor:
-        """Raises ModelError where the tensor's data cannot be read or understood."""
+        """Its values. Raises ModelError where they cannot be read or understood."""
+        ...
+
+    def blocks(self, name: str) -> np.ndarray:
+        """Its rows as a block format packs them, uint8 [rows, bytes of a row]."""
         ...
 
 

@@ -22,6 +22,12 @@ class DummyCheckpoint:
     def shapes(self) -> dict[str, tuple[int, ...]]:
         return dict(self._shapes)
 
+    def stored(self, name: str) -> str:
+        return "float32"
+
+    def blocks(self, name: str) -> np.ndarray:
+        raise AssertionError("random weights are not in blocks")
+
     def read(self, name: str) -> RawTensor:
         shape = self._shapes[name]
         if name.endswith("norm.weight"):

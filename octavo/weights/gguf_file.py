@@ -59,6 +59,19 @@ class GgufCheckpoint:
     def shapes(self) -> dict[str, tuple[int, ...]]:
         return {name: tensor.shape for name, tensor in self._tensors.items()}
 
+    def stored(self, name: str) -> str:
+        kind = self._tensors[name].type
+        return _PLAIN.get(kind, kind.name.lower())
+
+    def blocks(self, name: str) -> np.ndarray:
+        """A view of the mapped file where the tensor is not permuted."""
+        tensor = self._tensors[name]
+        packed = np.frombuffer(self._data, np.uint8, tensor.num_bytes, tensor.offset)
+        rows = packed.reshape(tensor.shape[0], -1)
+        rows = unpermute(rows, self._heads[name]) if name in self._heads else rows
+        rows.flags.writeable = False
+        return rows
+
     def read(self, name: str) -> RawTensor:
         """A view of the mapped file where the tensor is neither quantised nor permuted.
 

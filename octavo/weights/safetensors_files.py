@@ -68,16 +68,23 @@ class SafetensorsCheckpoint:
     def shapes(self) -> dict[str, tuple[int, ...]]:
         return {name: entry.shape for name, entry in self._entries.items()}
 
+    def stored(self, name: str) -> Dtype:
+        """Raises ModelError where the tensor's dtype is not supported."""
+        entry = self._entries[name]
+        if entry.dtype not in _DTYPES:
+            raise ModelError(f"{entry.file}: {name} has dtype {entry.dtype}, not supported")
+        return _DTYPES[entry.dtype]
+
+    def blocks(self, name: str) -> np.ndarray:
+        raise AssertionError(f"{name} is not in blocks")
+
     def read(self, name: str) -> RawTensor:
         """A view of the mapped file.
 
         Raises:
             ModelError: the tensor's dtype is not supported.
         """
-        entry = self._entries[name]
-        if entry.dtype not in _DTYPES:
-            raise ModelError(f"{entry.file}: {name} has dtype {entry.dtype}, not supported")
-        dtype = _DTYPES[entry.dtype]
+        entry, dtype = self._entries[name], self.stored(name)
         flat = np.frombuffer(entry.data, STORED[dtype], math.prod(entry.shape), entry.start)
         flat = np.require(flat, requirements="A")  # the format promises no alignment
         return RawTensor(dtype, flat.reshape(entry.shape))

@@ -12,10 +12,13 @@ from octavo.worker.states import States
 
 
 class Runner(Protocol):
-    """A model on a device. What `forward` gives is only ever handed to `sample`."""
+    """A model on a device."""
 
-    def forward(self, batch: Batch) -> Any: ...
-    def sample(self, logits: Any, rows: list[SamplingRow]) -> list[Drawn]: ...
+    def forward(self, batch: Batch) -> Any:
+        """Start a step; what it gives is only ever handed to `sample`."""
+
+    def sample(self, logits: Any, rows: list[SamplingRow]) -> list[Drawn]:
+        """End the step that `forward` started, and draw a token for each row; there may be none."""
 
 
 class Ticket:
@@ -44,7 +47,7 @@ class Worker:
         return Ticket(plan.step, batch, self._runner.forward(batch))
 
     def sample(self, ticket: Ticket) -> StepResult:
-        if ticket.batch is None or not ticket.batch.sampling:
+        if ticket.batch is None:
             return StepResult(ticket.step, [])
         drawn = self._runner.sample(ticket.logits, ticket.batch.sampling)
         result = StepResult(

@@ -6,10 +6,17 @@ import pytest
 from tiny_models import tiny_model
 
 from octavo.base.errors import CapacityError, ConfigError
-from octavo.base.settings import EngineSettings
+from octavo.base.settings import EngineSettings, ModelSettings
 from octavo.base.units import parse_bytes, show_bytes
 from octavo.engine import hardware
-from octavo.engine.resolve import Memory, compute_dtype, kv_budget, max_model_len
+from octavo.engine.resolve import (
+    Memory,
+    compute_dtype,
+    implementation,
+    kv_budget,
+    max_model_len,
+    quantization,
+)
 from octavo.files.model_files import ModelFiles
 from octavo.models.families import model_spec
 
@@ -37,7 +44,38 @@ ALL = {"float32", "float16", "bfloat16"}
     ],
 )
 def test_compute_dtype(wanted, checkpoint, fast, dtype):
-    assert compute_dtype(wanted, checkpoint, fast) == dtype
+    assert compute_dtype(ModelSettings(dtype=wanted), checkpoint, fast) == dtype
+
+
+def test_bf16_is_a_dtype_too():
+    assert compute_dtype(ModelSettings(quantization="bf16"), "float32", ALL) == "bfloat16"
+    with pytest.raises(ConfigError, match="quantization bf16 contradicts dtype float32"):
+        compute_dtype(ModelSettings(quantization="bf16", dtype="float32"), "float32", ALL)
+
+
+@pytest.mark.parametrize(
+    "dtype,wanted,computed_by,found",
+    [
+        ("auto", "auto", "native", "auto"),
+        ("float32", "auto", "native", "none"),
+        ("float32", "q8_0", "native", "q8_0"),
+        ("auto", "bf16", "native", "none"),
+        ("auto", "auto", "torch", "none"),
+    ],
+)
+def test_quantization(dtype, wanted, computed_by, found):
+    model = ModelSettings(dtype=dtype, quantization=wanted)
+    assert quantization(model, computed_by) == found
+
+
+def test_what_computes():
+    assert implementation("auto", "cpu") == "native"
+    assert implementation("auto", "cuda") == "torch"
+    assert implementation("torch", "cpu") == "torch"
+    with pytest.raises(ConfigError, match="model_impl native is for the CPU"):
+        implementation("native", "cuda")
+    with pytest.raises(ConfigError, match="quantization q8_0 is computed on the CPU only"):
+        quantization(ModelSettings(quantization="q8_0"), "torch")
 
 
 @pytest.mark.parametrize(
@@ -48,7 +86,8 @@ def test_dtypes_that_a_cpu_computes(flags, dtypes, tmp_path, monkeypatch):
     info = tmp_path / "cpuinfo"
     info.write_text(flags)
     monkeypatch.setattr(hardware, "CPUINFO", info)
-    assert hardware.fast_dtypes("cpu") == dtypes
+    assert hardware.fast_dtypes("cpu", "torch") == dtypes
+    assert hardware.fast_dtypes("cpu", "native") == ALL
 
 
 def test_max_model_len(spec):
@@ -61,14 +100,14 @@ def test_max_model_len(spec):
 
 def test_the_default_budget_is_a_share_but_never_more_than_could_be_filled(spec):
     settings = EngineSettings.flat(max_num_seqs=2)
-    memory = Memory(free=8 * GIB, weights=2 * GIB, itemsize=4)
+    memory = Memory(free=8 * GIB, weights=2 * GIB)
     page = 16 * 3 * 2 * 2 * 16 * 4  # tokens, layers, K and V, heads, dim, bytes
     assert kv_budget(settings, spec, memory, "cpu", 512) == page * (2 * 32 + 1)
-    assert kv_budget(settings, spec, Memory(1000, 0, 4), "cpu", 512) == 500
+    assert kv_budget(settings, spec, Memory(1000, 0), "cpu", 512) == 500
 
 
 def test_a_stated_budget(spec):
-    memory = Memory(free=8 * GIB, weights=2 * GIB, itemsize=4)
+    memory = Memory(free=8 * GIB, weights=2 * GIB)
     assert kv_budget(EngineSettings.flat(kv_memory="1GiB"), spec, memory, "cpu", 512) == GIB
     assert kv_budget(EngineSettings.flat(kv_memory="50%"), spec, memory, "cpu", 512) == 3 * GIB
     with pytest.raises(CapacityError, match="--kv-memory 6144MiB or less"):
@@ -76,13 +115,17 @@ def test_a_stated_budget(spec):
 
 
 @pytest.mark.parametrize(
-    "weights,itemsize,advice",
-    [(2, 4, "--dtype bfloat16"), (3, 4, "smaller model"), (2, 2, "smaller model")],
+    "smaller,advice",
+    [
+        (("--dtype bfloat16", GIB), "--dtype bfloat16, which takes 1.00 GiB"),
+        (("--dtype bfloat16", GIB + 1), "a smaller model"),
+        (None, "a smaller model"),
+    ],
 )
-def test_weights_that_do_not_fit(spec, weights, itemsize, advice):
-    said = f"GiB and 1.00 GiB are free; use .*{advice}"
+def test_weights_that_do_not_fit(spec, smaller, advice):
+    said = f"weights take 2.00 GiB and 1.00 GiB are free; use {advice}"
     with pytest.raises(CapacityError, match=said):
-        kv_budget(EngineSettings(), spec, Memory(GIB, weights * GIB, itemsize), "cpu", 512)
+        kv_budget(EngineSettings(), spec, Memory(GIB, 2 * GIB, smaller), "cpu", 512)
 
 
 @pytest.mark.parametrize(

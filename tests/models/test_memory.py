@@ -126,12 +126,14 @@ def test_weight_bytes() -> None:
 def test_table_says_what_fits() -> None:
     spec = llama(CONFIG, 2)  # KV of a token: 2 layers * 2 * 8 * 2 bytes = 64
     layout = kv_layout(spec.kv_groups, 16, 11 * 16 * 64)  # 10 blocks and the null block
-    table = memory_table(spec, layout, dtype="float32", kv_dtype="bfloat16", max_model_len=64)
+    table = memory_table(
+        spec, layout, weight_bytes=1832, weight_format="q8_0", kv_dtype="bfloat16", max_model_len=64
+    )
     lines = table.splitlines()
     assert len({len(line) for line in lines}) == 1
     squeezed = [re.sub(r"\s+", " ", line.strip("│ ")) for line in lines[1:-1]]
     assert squeezed == [
-        "weights 7.16 KiB 1,832 parameters, float32",
+        "weights 1.79 KiB 1,832 parameters, q8_0",
         "KV per token 64 B bfloat16",
         "KV block 1.00 KiB 16 tokens, 2 layers, full",
         "KV blocks 10 usable, of each group",
@@ -144,6 +146,11 @@ def test_table_says_what_fits() -> None:
 def test_table_has_a_line_for_each_group() -> None:
     layout: KVLayout = kv_layout((group(0, 64), group(1, 32)), 16, 10**5)
     table = memory_table(
-        llama(CONFIG, 2), layout, dtype="float32", kv_dtype="float32", max_model_len=64
+        llama(CONFIG, 2),
+        layout,
+        weight_bytes=1,
+        weight_format="f32",
+        kv_dtype="float32",
+        max_model_len=64,
     )
     assert [name for name in ("g0", "g1") if name in table] == ["g0", "g1"]

@@ -48,6 +48,8 @@ def engine_info(**changes: Any) -> EngineInfo:
         "model": "tiny",
         "family": "llama",
         "dtype": "float32",
+        "weight_format": "f32",
+        "runner": "fake",
         "vocab_size": VOCAB_SIZE,
         "max_model_len": MAX_MODEL_LEN,
         "eos_token_ids": (EOS,),

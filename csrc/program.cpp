@@ -1,0 +1,242 @@
+#include "program.h"
+
+#include <algorithm>
+#include <chrono>
+#include <cstring>
+#include <map>
+#include <utility>
+
+#include "row_ops.h"
+
+namespace octavo {
+namespace {
+
+constexpr Form kForms[] = {Form::f32, Form::bf16, Form::q8, Form::q8_row};
+
+double now() {
+  const auto time = std::chrono::steady_clock::now().time_since_epoch();
+  return std::chrono::duration<double>(time).count();
+}
+
+// fn(row) for each row, a few at a time: one is little work.
+template <class F>
+void each_row(Team& team, int64_t rows, F&& fn) {
+  team.each(rows, std::max<int64_t>(1, rows / (team.threads() * 4)), fn);
+}
+
+std::vector<Part> views(const std::vector<Program::LinearPart>& parts) {
+  std::vector<Part> found;
+  for (const Program::LinearPart& part : parts) found.push_back(part.view());
+  return found;
+}
+
+}  // namespace
+
+// ---- buffers ----
+
+Rows Program::Slot::rows(Form form) const {
+  return cut_rows(form, capacity, width, memory[static_cast<int>(form)].data());
+}
+
+void Program::Slot::fit(int64_t rows) {
+  if (rows <= capacity) return;
+  capacity = std::max(rows, 2 * capacity);
+  for (Form form : kForms) {
+    const int i = static_cast<int>(form);
+    if (form == Form::f32 || wanted[i]) memory[i] = Buffer(form_bytes(form, capacity, width));
+  }
+}
+
+void Program::Slot::convert(int64_t row) const {
+  const float* values = memory[0].data<float>() + row * padded();
+  for (Form form : kForms)
+    if (form != Form::f32 && wanted[static_cast<int>(form)]) to_form(rows(form), row, values);
+}
+
+BufferId Program::buffer(int64_t width, bool chosen) {
+  slots_.push_back(std::make_unique<Slot>());
+  slots_.back()->width = width;
+  slots_.back()->chosen = chosen;
+  return static_cast<BufferId>(slots_.size()) - 1;
+}
+
+void Program::want(BufferId buffer, Form form) {
+  Slot& slot = *slots_[buffer];
+  slot.wanted[static_cast<int>(form)] = true;
+  if (form == Form::f32 || slot.converts) return;
+  slot.converts = true;
+  add("convert", [this, buffer](Team& team) {
+    each_row(team, count(buffer), [&](int64_t row) { slots_[buffer]->convert(row); });
+  });
+}
+
+// ---- ops ----
+
+void Program::add(const std::string& name, std::function<void(Team&)> run) {
+  ops_.push_back({name, std::move(run)});
+}
+
+void Program::Rope::fit(int64_t tokens) {
+  if (tokens <= capacity) return;
+  capacity = std::max(tokens, 2 * capacity);
+  cos = Buffer(capacity * inv_freq.size() * sizeof(float));
+  sin = Buffer(capacity * inv_freq.size() * sizeof(float));
+}
+
+int Program::rope(std::vector<float> inv_freq, float factor, int axis) {
+  ropes_.push_back(std::make_unique<Rope>());
+  Rope& rope = *ropes_.back();
+  rope.inv_freq = std::move(inv_freq);
+  rope.factor = factor;
+  rope.axis = axis;
+  add("rope", [this, &rope](Team& team) {
+    const int64_t* positions = step_.positions.data() + rope.axis * step_.tokens;
+    rope_table(team, positions, step_.tokens, rope.inv_freq.data(), rope.half(), rope.factor,
+               rope.cos.data<float>(), rope.sin.data<float>());
+  });
+  return static_cast<int>(ropes_.size()) - 1;
+}
+
+void Program::embed(BufferId to, std::shared_ptr<Packed> table) {
+  slots_[to]->converts = false;
+  add("embed", [this, to, table = std::move(table)](Team& team) {
+    each_row(team, step_.tokens, [&](int64_t token) {
+      float* row = rows(to) + token * stride(to);
+      const int32_t id = step_.token_ids[token];
+      if (id >= 0)
+        unpack_row(*table, id, row);
+      else
+        std::memcpy(row, step_.embeddings.data() + token * width(to), width(to) * sizeof(float));
+    });
+  });
+}
+
+void Program::norm(const std::string& name, BufferId to, BufferId from, std::vector<float> weight,
+                   float eps) {
+  slots_[to]->converts = true;
+  add(name, [this, to, from, weight = std::move(weight), eps](Team& team) {
+    each_row(team, count(from), [&](int64_t row) {
+      rms_norm(rows(from) + row * stride(from), weight.data(), width(to), eps,
+               rows(to) + row * stride(to));
+      slots_[to]->convert(row);
+    });
+  });
+}
+
+void Program::linear(const std::string& name, BufferId to, BufferId from,
+                     std::vector<LinearPart> parts, bool add_to) {
+  // Parts that read one form are one op: more work to deal out to threads.
+  std::map<Form, std::vector<LinearPart>> by_form;
+  for (LinearPart& part : parts) by_form[form_for(part.weight->format)].push_back(std::move(part));
+  for (auto& [form, group] : by_form) {
+    want(from, form);
+    add(name, [this, to, from, form = form, group = std::move(group), add_to](Team& team) {
+      octavo::linear(team, views(group), slots_[from]->rows(form), count(from), rows(to),
+                     stride(to), add_to);
+    });
+  }
+  slots_[to]->converts = false;
+}
+
+void Program::gated(const std::string& name, BufferId to, BufferId from, LinearPart gate,
+                    LinearPart up, Activation activation) {
+  const Form form = form_for(gate.weight->format);
+  want(from, form);
+  add(name, [this, to, from, form, gate = std::move(gate), up = std::move(up),
+             activation](Team& team) {
+    octavo::gated(team, gate.view(), up.view(), activation, slots_[from]->rows(form), count(from),
+                  rows(to), stride(to));
+  });
+  slots_[to]->converts = false;
+}
+
+AttentionPlan& Program::plan_for(const AttentionSpec& spec, int group) {
+  for (auto& planned : plans_) {
+    const AttentionSpec& own = planned->spec;
+    if (planned->group == group && own.heads == spec.heads && own.kv_heads == spec.kv_heads &&
+        own.head_dim == spec.head_dim && own.v_head_dim == spec.v_head_dim &&
+        own.window == spec.window)
+      return planned->plan;
+  }
+  plans_.push_back(std::make_unique<Planned>(Planned{spec, group, {}}));
+  return plans_.back()->plan;
+}
+
+BatchRows Program::batch(int group) const {
+  return {.rows = step_.rows,
+          .tokens = step_.tokens,
+          .row_starts = step_.row_starts.data(),
+          .context_lens = step_.context_lens.data(),
+          .table = step_.tables[group].data(),
+          .table_width = step_.widths[group]};
+}
+
+void Program::attention(BufferId to, BufferId from, Attention attention) {
+  auto shared = std::make_shared<Attention>(std::move(attention));
+  shared->spec.sinks = shared->sinks.empty() ? nullptr : shared->sinks.data();
+  const HeadNorm q_norm{shared->q_norm.empty() ? nullptr : shared->q_norm.data(), shared->q_eps};
+  const HeadNorm k_norm{shared->k_norm.empty() ? nullptr : shared->k_norm.data(), shared->k_eps};
+  add("rotary", [this, from, shared, q_norm, k_norm](Team& team) {
+    const Rotary rotary = shared->rope < 0 ? Rotary{} : ropes_[shared->rope]->table();
+    prepare(team, shared->spec, q_norm, k_norm, rotary, shared->pages, batch(shared->group),
+            rows(from), stride(from));
+  });
+  AttentionPlan& plan = plan_for(shared->spec, shared->group);
+  add("attention", [this, to, from, shared, &plan](Team& team) {
+    attend(team, plan, shared->spec, shared->pages, batch(shared->group), rows(from), stride(from),
+           rows(to), stride(to));
+  });
+  slots_[to]->converts = false;
+}
+
+void Program::choose(const std::string& name, BufferId to, BufferId from) {
+  slots_[to]->converts = false;
+  add(name, [this, to, from](Team& team) {
+    each_row(team, step_.chosen, [&](int64_t row) {
+      std::memcpy(rows(to) + row * stride(to),
+                  rows(from) + step_.chosen_tokens[row] * stride(from),
+                  width(from) * sizeof(float));
+    });
+  });
+}
+
+// ---- steps ----
+
+void Program::take(Step step) {
+  wait();  // a step that was given up may still be running
+  step_ = std::move(step);
+  for (auto& slot : slots_) slot->fit(slot->chosen ? step_.chosen : step_.tokens);
+  for (auto& rope : ropes_) rope->fit(step_.tokens);
+  for (auto& planned : plans_)
+    planned->plan.make(batch(planned->group), planned->spec, pool_->threads());
+}
+
+void Program::start(int segment) {
+  const size_t begin = segment == 0 ? 0 : cuts_[segment - 1];
+  const size_t end = segment == segments() - 1 ? ops_.size() : cuts_[segment];
+  pool_->start([this, begin, end](Team& team) {
+    double last = now();
+    for (size_t i = begin; i < end; i++) {
+      ops_[i].run(team);
+      if (team.thread() > 0) continue;
+      const double done = now();
+      ops_[i].seconds += done - last;
+      last = done;
+    }
+  });
+}
+
+std::vector<OpTime> Program::times() const {
+  std::vector<OpTime> found;
+  for (const Op& op : ops_) {
+    auto same = std::find_if(found.begin(), found.end(),
+                             [&](const OpTime& time) { return time.name == op.name; });
+    if (same == found.end())
+      found.push_back({op.name, op.seconds});
+    else
+      same->seconds += op.seconds;
+  }
+  return found;
+}
+
+}  // namespace octavo

@@ -1,0 +1,164 @@
+// A model's step as a flat list of ops over buffers of rows. A program is built once, op by op;
+// then a step is a set of arrays and one call: every thread of the pool runs every op.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "attention.h"
+#include "buffer.h"
+#include "linear.h"
+#include "pool.h"
+#include "rotary.h"
+#include "rows.h"
+
+namespace octavo {
+
+// What one step computes: T tokens of R sequences, of which S are chosen.
+struct Step {
+  int64_t tokens = 0;
+  int64_t rows = 0;
+  int64_t chosen = 0;
+  std::vector<int32_t> token_ids;            // [T]; below 0: the token is its row of `embeddings`
+  std::vector<float> embeddings;             // [T][hidden], or empty
+  std::vector<int64_t> positions;            // [axes][T]
+  std::vector<int64_t> chosen_tokens;        // [S]: whose rows choose() takes
+  std::vector<int32_t> row_starts;           // [R + 1]
+  std::vector<int32_t> context_lens;         // [R]
+  std::vector<std::vector<int32_t>> tables;  // by KV group: [R][widths[group]] block ids
+  std::vector<int64_t> widths;
+};
+
+// Time spent in the ops of one name, as the first thread saw it.
+struct OpTime {
+  std::string name;
+  double seconds;
+};
+
+using BufferId = int;
+
+class Program {
+ public:
+  // A linear's weights, its bias (or empty), and where its outputs go.
+  struct LinearPart {
+    std::shared_ptr<Packed> weight;
+    std::vector<float> bias;
+    int64_t column;
+
+    Part view() const { return {weight.get(), bias.empty() ? nullptr : bias.data(), column}; }
+  };
+
+  // One layer's attention, and what it points to.
+  struct Attention {
+    AttentionSpec spec;  // its sinks are set from those here
+    std::vector<float> sinks;  // [heads], or empty
+    KVPages pages;
+    std::shared_ptr<Buffer> memory;  // which the pages lie in
+    int group;                       // whose block table says where
+    int rope;                        // below 0: none
+    std::vector<float> q_norm, k_norm;  // [head_dim], or empty
+    float q_eps, k_eps;
+  };
+
+  explicit Program(std::shared_ptr<Pool> pool) : pool_(std::move(pool)) {}
+  ~Program() { wait(); }
+  Program(const Program&) = delete;
+  Program& operator=(const Program&) = delete;
+
+  // Rows of `width` floats, one for each token of a step, or for each chosen one.
+  BufferId buffer(int64_t width, bool chosen);
+
+  // ---- ops, in the order in which they run ----
+
+  // cos and sin of the step's positions along `axis`; gives what attention takes as `rope`.
+  int rope(std::vector<float> inv_freq, float factor, int axis);
+  void embed(BufferId to, std::shared_ptr<Packed> table);
+  void norm(const std::string& name, BufferId to, BufferId from, std::vector<float> weight,
+            float eps);
+  void linear(const std::string& name, BufferId to, BufferId from, std::vector<LinearPart> parts,
+              bool add);
+  void gated(const std::string& name, BufferId to, BufferId from, LinearPart gate, LinearPart up,
+             Activation activation);
+  // `from` holds q, k and v of each token side by side.
+  void attention(BufferId to, BufferId from, Attention attention);
+  // The rows of the chosen tokens.
+  void choose(const std::string& name, BufferId to, BufferId from);
+  // What follows is the next segment: the caller may read and change buffers in between.
+  void cut() { cuts_.push_back(ops_.size()); }
+
+  // ---- steps ----
+
+  int segments() const { return static_cast<int>(cuts_.size()) + 1; }
+  void take(Step step);
+  // Begin a segment on the pool's threads and return at once.
+  void start(int segment);
+  void wait() { pool_->wait(); }
+
+  // A buffer's rows, [count][stride]; they hold until the next take().
+  float* rows(BufferId buffer) const { return slots_[buffer]->memory[0].data<float>(); }
+  int64_t stride(BufferId buffer) const { return slots_[buffer]->padded(); }
+  int64_t width(BufferId buffer) const { return slots_[buffer]->width; }
+  int64_t count(BufferId buffer) const {
+    return slots_[buffer]->chosen ? step_.chosen : step_.tokens;
+  }
+
+  std::vector<OpTime> times() const;
+
+ private:
+  // One buffer: fp32, and the other forms that its readers want.
+  struct Slot {
+    int64_t width;
+    bool chosen;
+    bool converts = false;   // while ops are added: the last writer, or an op behind it, converts
+    bool wanted[4] = {};     // by Form
+    Buffer memory[4];        // by Form
+    int64_t capacity = 0;    // rows
+
+    int64_t padded() const { return Rows{.width = width}.padded(); }
+    Rows rows(Form form) const;
+    void fit(int64_t rows);
+    void convert(int64_t row) const;
+  };
+  struct Rope {
+    std::vector<float> inv_freq;
+    float factor;
+    int axis;
+    Buffer cos, sin;  // [capacity][inv_freq.size()]
+    int64_t capacity = 0;
+
+    int half() const { return static_cast<int>(inv_freq.size()); }
+    Rotary table() const { return {cos.data<float>(), sin.data<float>(), half()}; }
+    void fit(int64_t tokens);
+  };
+  // The work items of attention layers of one shape, made once a step.
+  struct Planned {
+    AttentionSpec spec;
+    int group;
+    AttentionPlan plan;
+  };
+  struct Op {
+    std::string name;
+    std::function<void(Team&)> run;
+    double seconds = 0;
+  };
+
+  void add(const std::string& name, std::function<void(Team&)> run);
+  // Have `buffer` in `form` here, by an op of its own where its writer does not give it.
+  void want(BufferId buffer, Form form);
+  // The plan of layers like this one.
+  AttentionPlan& plan_for(const AttentionSpec& spec, int group);
+  BatchRows batch(int group) const;
+
+  std::shared_ptr<Pool> pool_;
+  std::vector<std::unique_ptr<Slot>> slots_;
+  std::vector<std::unique_ptr<Rope>> ropes_;
+  std::vector<std::unique_ptr<Planned>> plans_;
+  std::vector<Op> ops_;
+  std::vector<size_t> cuts_;
+  Step step_;
+};
+
+}  // namespace octavo

@@ -1,0 +1,94 @@
+"""What can compute a model, before it has read any weights: bytes first, then loading."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Protocol
+
+from octavo.base.kv import KVLayout
+from octavo.models import memory
+from octavo.models.memory import ITEMSIZE
+from octavo.models.spec import ModelSpec
+from octavo.native.library import library
+from octavo.native.memory import weight_bytes
+from octavo.weights.checkpoint import Checkpoint
+from octavo.weights.formats import summary, weight_formats
+from octavo.worker.worker import Runner
+
+Watch = Callable[[Iterable[str]], Iterable[str]]
+
+
+class Backend(Protocol):
+    name: str  # "native avx2, 2 threads"
+    weight_format: str
+
+    def weight_bytes(self) -> int:
+        """What the weights will take, exactly."""
+
+    def smaller(self) -> tuple[str, int] | None:
+        """An option that would make them fewer, and how many it would leave."""
+
+    def load(self, layout: KVLayout, watch: Watch) -> Runner:
+        """Read the weights and allocate the KV cache. `watch` shows progress over tensors."""
+
+
+class NativeBackend:
+    """Octavo's own kernels on the CPU."""
+
+    def __init__(
+        self, spec: ModelSpec, checkpoint: Checkpoint, dtype: str, quantization: str, threads: int
+    ) -> None:
+        self._native = library()
+        self._spec, self._checkpoint, self._dtype = spec, checkpoint, dtype
+        self._threads = threads
+        self._formats = weight_formats(spec, checkpoint, dtype, quantization)
+        self.name = f"native {self._native.variant}, {threads} threads"
+        self.weight_format = summary(spec, self._formats)
+
+    def weight_bytes(self) -> int:
+        return weight_bytes(self._native, self._spec, self._formats)
+
+    def smaller(self) -> tuple[str, int] | None:
+        formats = weight_formats(self._spec, self._checkpoint, self._dtype, "q8_0")
+        fewer = weight_bytes(self._native, self._spec, formats)
+        return ("--quantization q8_0", fewer) if fewer < self.weight_bytes() else None
+
+    def load(self, layout: KVLayout, watch: Watch) -> Runner:
+        from octavo.worker.native_runner import NativeRunner
+
+        return NativeRunner(
+            self._native,
+            self._spec,
+            layout,
+            self._checkpoint,
+            self._formats,
+            self._dtype,
+            self._threads,
+            watch,
+        )
+
+
+class TorchBackend:
+    """PyTorch: any device it knows, and the reference on the CPU."""
+
+    def __init__(
+        self, spec: ModelSpec, checkpoint: Checkpoint, dtype: str, device: str, threads: int
+    ) -> None:
+        self._spec, self._checkpoint, self._dtype = spec, checkpoint, dtype
+        self._device, self._threads = device, threads
+        self.name = f"torch {device}"
+        self.weight_format = dtype
+
+    def weight_bytes(self) -> int:
+        return memory.weight_bytes(self._spec, ITEMSIZE[self._dtype])
+
+    def smaller(self) -> tuple[str, int] | None:
+        if self._dtype != "float32":
+            return None
+        return "--dtype bfloat16", memory.weight_bytes(self._spec, ITEMSIZE["bfloat16"])
+
+    def load(self, layout: KVLayout, watch: Watch) -> Runner:
+        from octavo.worker.torch_runner import TorchRunner, use_threads
+
+        use_threads(self._threads)
+        return TorchRunner(self._spec, layout, self._checkpoint, self._dtype, self._device, watch)

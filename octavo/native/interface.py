@@ -1,0 +1,155 @@
+"""What the native library offers Python, as types: csrc/bind_*.cpp in words."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol, TypeAlias
+
+import numpy as np
+
+Part = tuple["Packed", np.ndarray | None]  # a linear's weights and bias
+
+
+class Pool(Protocol):
+    """Threads that run one job together."""
+
+    threads: int
+
+    def sample(
+        self,
+        logits: np.ndarray,
+        controls: np.ndarray,
+        edits: np.ndarray,
+        drawn: np.ndarray,
+        likely: np.ndarray,
+    ) -> None:
+        """Arrays of the structs in csrc/sample.h, their fields as float64 columns."""
+
+
+class Packed(Protocol):
+    """A linear's weights [n, k] in the kernels' layout."""
+
+    format: str
+    n: int
+    k: int
+    nbytes: int
+    data: np.ndarray  # uint8 [nbytes], writable, no copy
+
+
+class Memory(Protocol):
+    """Bytes on huge pages, zero at first."""
+
+    nbytes: int
+    data: np.ndarray  # uint8 [nbytes], writable, no copy
+
+
+class Program(Protocol):
+    """A step as a list of ops over buffers; see csrc/program.h."""
+
+    segments: int
+
+    def buffer(self, width: int, chosen: bool) -> int:
+        """Rows of `width` float32, one for each token of a step, or each chosen one."""
+
+    def rope(self, inv_freq: Sequence[float], factor: float, axis: int) -> int:
+        """cos and sin of a step's positions; what `attention` takes as `rope`."""
+
+    def embed(self, to: int, table: Packed) -> None: ...
+
+    def norm(self, name: str, to: int, source: int, weight: np.ndarray, eps: float) -> None: ...
+
+    def linear(self, name: str, to: int, source: int, parts: Sequence[Part], add: bool) -> None: ...
+
+    def gated(
+        self, name: str, to: int, source: int, gate: Part, up: Part, activation: str
+    ) -> None: ...
+
+    def attention(
+        self,
+        to: int,
+        source: int,
+        *,
+        memory: Memory,
+        page_bytes: int,
+        k_offset: int,
+        v_offset: int,
+        block_size: int,
+        kv_format: str,
+        group: int,
+        heads: int,
+        kv_heads: int,
+        head_dim: int,
+        v_head_dim: int,
+        scale: float,
+        window: int = 0,
+        soft_cap: float = 0.0,
+        sinks: np.ndarray | None = None,
+        rope: int = -1,
+        q_norm: tuple[np.ndarray, float] | None = None,
+        k_norm: tuple[np.ndarray, float] | None = None,
+    ) -> None: ...
+
+    def choose(self, name: str, to: int, source: int) -> None: ...
+
+    def cut(self) -> None:
+        """End a segment: the caller may read and change buffers before it starts the next."""
+
+    def take(
+        self,
+        *,
+        token_ids: np.ndarray,
+        positions: np.ndarray,
+        row_starts: np.ndarray,
+        context_lens: np.ndarray,
+        tables: Sequence[np.ndarray],
+        chosen: np.ndarray,
+        embeddings: np.ndarray | None = None,
+    ) -> None:
+        """A step's arrays: int32 [T], int64 [axes, T], int32 [R + 1], int32 [R], int32
+        [R, blocks] for each KV group, int64 [S], float32 [T, hidden]. A token id below 0 takes
+        its row of `embeddings`."""
+
+    def start(self, segment: int) -> None:
+        """Begin a segment on the pool's threads and return at once."""
+
+    def wait(self) -> None:
+        """Until the segment is done; without the interpreter lock."""
+
+    def rows(self, buffer: int) -> np.ndarray:
+        """float32 [rows, width], a view that holds until the next `take`."""
+
+    def times(self) -> list[tuple[str, float]]:
+        """Seconds spent since the program was made, by name of op."""
+
+
+# Within Native these names are the makers.
+_Pool: TypeAlias = Pool
+_Packed: TypeAlias = Packed
+_Memory: TypeAlias = Memory
+_Program: TypeAlias = Program
+
+
+class Native(Protocol):
+    """One variant of the library."""
+
+    variant: str
+
+    def cpu_variants(self) -> list[str]:
+        """Variants that this CPU can run, built or not, the best last."""
+
+    def Pool(self, threads: int) -> _Pool: ...
+
+    def Packed(self, format: str, n: int, k: int) -> _Packed: ...
+
+    def Memory(self, nbytes: int) -> _Memory: ...
+
+    def Program(self, pool: _Pool) -> _Program: ...
+
+    def panel_bytes(self, format: str, k: int) -> int:
+        """Bytes that 16 outputs of `k` inputs take."""
+
+    def pack_float(self, packed: _Packed, rows: np.ndarray, first_row: int) -> None:
+        """Rows of float32 [m, k], or 16-bit floats of the same format as bits."""
+
+    def pack_blocks(self, packed: _Packed, rows: np.ndarray, first_row: int) -> None:
+        """Rows as GGUF packs them, uint8 [m, bytes]."""

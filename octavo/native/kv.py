@@ -1,0 +1,53 @@
+"""The KV cache of the native path: one allocation a pool, cut into pages as the memory plan says.
+
+        page  | K of layer a | V of a | K of layer b | V of b | ...   of the page's group
+
+Inside, K and V lie as the attention kernel reads them; see csrc/attention.h.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from octavo.base.errors import ConfigError
+from octavo.base.kv import KVLayout
+from octavo.models.memory import ITEMSIZE
+from octavo.models.spec import ModelSpec
+from octavo.native.interface import Memory, Native
+
+SUB_BLOCK = 16  # tokens that lie together
+
+
+@dataclass(frozen=True, slots=True)
+class LayerPages:
+    """Where one layer's K and V lie in the pages of its group."""
+
+    memory: Memory
+    page_bytes: int
+    k_offset: int
+    v_offset: int
+    group: int
+
+
+def allocate(native: Native, spec: ModelSpec, layout: KVLayout, dtype: str) -> list[LayerPages]:
+    """Every layer's place, in order of layers.
+
+    Raises:
+        ConfigError: the kernels cannot read blocks of this size.
+    """
+    if layout.block_size % SUB_BLOCK:
+        raise ConfigError(
+            f"block_size must be a multiple of {SUB_BLOCK} on the CPU, got {layout.block_size}"
+        )
+    pools = [native.Memory(pool.page_bytes * pool.num_blocks) for pool in layout.pools]
+    places: dict[int, LayerPages] = {}
+    for g, group in enumerate(layout.groups):
+        page_bytes, start = group.page_bytes(layout.block_size), 0
+        for n in group.layers:
+            attention = spec.layers[n].attention
+            token = attention.num_kv_heads * ITEMSIZE[dtype] * layout.block_size
+            middle = start + token * attention.head_dim
+            places[n] = LayerPages(pools[layout.pool_of(g)], page_bytes, start, middle, g)
+            start = middle + token * attention.v_head_dim
+        assert start == page_bytes, f"a page of {page_bytes} bytes, {start} used"
+    return [places[n] for n in range(len(spec.layers))]

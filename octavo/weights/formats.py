@@ -1,0 +1,60 @@
+"""In which format each tensor is kept in memory: what the file stores, what was asked for, and
+what the kernels can multiply, put together before any weights are read.
+
+A format is "f32", "bf16", "f16", or a GGUF block format in lower case: blocks of 32 weights with a
+scale of their own (k-quants: blocks of 256).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+from octavo.models.spec import ModelSpec, ParamSpec
+from octavo.weights.checkpoint import Checkpoint
+
+BLOCK_FORMATS = ("q4_0", "q4_1", "q5_0", "q5_1", "q8_0", "q4_k", "q5_k", "q6_k")
+FLOAT_FORMATS = {"float32": "f32", "bfloat16": "bf16", "float16": "f16"}  # by dtype
+
+AS_STORED = "auto"
+NONE = "none"
+
+
+def block_length(format: str) -> int:
+    """Weights of a row that a block holds; rows must be multiples of it."""
+    return 256 if format.endswith("_k") else 32 if format in BLOCK_FORMATS else 1
+
+
+def weight_formats(
+    spec: ModelSpec, checkpoint: Checkpoint, dtype: str, quantization: str
+) -> dict[str, str]:
+    """Parameter name -> format.
+
+    Vectors (norms, biases) are always "f32". A matrix keeps its block format where `quantization`
+    is "auto", takes the named one, or `dtype` where that is "none" or its rows do not fit a block.
+    """
+    return {
+        param.name: _format(param, checkpoint.stored(param.name), dtype, quantization)
+        for param in spec.params()
+    }
+
+
+def summary(spec: ModelSpec, formats: dict[str, str]) -> str:
+    """The formats of the matrices, most weights first: "q4_1" or "q4_k, q6_k"."""
+    sizes: dict[str, int] = {}
+    for param in _matrices(spec.params()):
+        format = formats[param.name]
+        sizes[format] = sizes.get(format, 0) + param.shape[0] * param.shape[1]
+    return ", ".join(sorted(sizes, key=lambda format: -sizes[format]))
+
+
+def _format(param: ParamSpec, stored: str, dtype: str, quantization: str) -> str:
+    if len(param.shape) == 1:
+        return "f32"
+    wanted = stored if quantization == AS_STORED else quantization
+    if wanted in BLOCK_FORMATS and param.shape[-1] % block_length(wanted) == 0:
+        return wanted
+    return FLOAT_FORMATS[dtype]
+
+
+def _matrices(params: Collection[ParamSpec]) -> list[ParamSpec]:
+    return [param for param in params if len(param.shape) > 1]

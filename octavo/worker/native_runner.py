@@ -1,0 +1,66 @@
+"""Runs batches through the native library. Knows arrays and buffers; nothing of plans."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Mapping
+
+import numpy as np
+
+from octavo.base.kv import KVLayout
+from octavo.models.spec import ModelSpec
+from octavo.native.interface import Native
+from octavo.native.kv import allocate
+from octavo.native.program import Emitter
+from octavo.native.sampling import sample
+from octavo.native.weights import Weights
+from octavo.sampling.rows import Drawn, SamplingRow
+from octavo.weights.checkpoint import Checkpoint
+from octavo.worker.batch import Batch
+
+
+class NativeRunner:
+    """A model with its weights and its KV cache in this machine's memory."""
+
+    def __init__(
+        self,
+        native: Native,
+        spec: ModelSpec,
+        layout: KVLayout,
+        checkpoint: Checkpoint,
+        formats: Mapping[str, str],
+        kv_dtype: str,
+        threads: int,
+        watch: Callable[[Iterable[str]], Iterable[str]] = lambda names: names,
+        hidden_of: Collection[int] = (),
+    ) -> None:
+        self._pool = native.Pool(threads)
+        pages = allocate(native, spec, layout, kv_dtype)
+        weights = Weights(native, spec, checkpoint, formats, threads, watch)
+        self.weight_bytes = weights.num_bytes
+        self.program = native.Program(self._pool)
+        emitter = Emitter(self.program, spec, weights, pages, kv_dtype, layout.block_size)
+        self._buffers = emitter.emit(hidden_of)
+
+    def forward(self, batch: Batch) -> np.ndarray:
+        """Start one step and return; gives the logits [S, vocab] float32 that it will leave.
+
+        They hold until the next step, and are there once `sample` has waited for them.
+        """
+        self.program.take(
+            token_ids=batch.token_ids.astype(np.int32),
+            positions=batch.positions[None],
+            row_starts=batch.attention.row_starts,
+            context_lens=batch.attention.context_lens,
+            tables=batch.attention.tables,
+            chosen=batch.chosen,
+        )
+        self.program.start(0)
+        return self.program.rows(self._buffers.logits)
+
+    def sample(self, logits: np.ndarray, rows: list[SamplingRow]) -> list[Drawn]:
+        self.program.wait()
+        return sample(self._pool, logits, rows)
+
+    def hidden(self, layer: int) -> np.ndarray:
+        """Output of a layer that `hidden_of` named, at the chosen tokens: [S, hidden] float32."""
+        return self.program.rows(self._buffers.hidden[layer])
