@@ -1,0 +1,195 @@
+#include "sample.h"
+
+#include <algorithm>
+#include <cmath>
+#include <functional>
+#include <limits>
+#include <memory>
+#include <numeric>
+
+#include "select.h"
+
+namespace octavo {
+namespace {
+
+constexpr float INF = std::numeric_limits<float>::infinity();
+
+typedef double F64 __attribute__((vector_size(8 * W)));
+
+// What a thread needs to draw a row.
+struct Scratch {
+  explicit Scratch(int64_t vocab)
+      : edited(new float[vocab]), values(new float[vocab]), weights(new float[vocab + W]),
+        ids(new int32_t[vocab]), groups(new float[tiles_of(vocab) * W]),
+        sums(new double[tiles_of(vocab)]) {}
+
+  std::unique_ptr<float[]> edited;   // a row's logits, where it has edits
+  std::unique_ptr<float[]> values;   // candidates for the draw
+  std::unique_ptr<float[]> weights;  // theirs
+  std::unique_ptr<int32_t[]> ids;    // theirs
+  std::unique_ptr<float[]> groups;   // see select.h
+  std::unique_ptr<double[]> sums;    // of a tile's weights
+};
+
+double total(const double* sums, int64_t n) {
+  return std::accumulate(sums, sums + n, 0.0);
+}
+
+// sums[tile] = the sum of its weights; weights_at(i) gives those from i on, 0 from n on.
+template <class F>
+OCTAVO_INLINE void sum_tiles(int64_t n, double* sums, F weights_at) {
+  for (int64_t tile = 0; tile < tiles_of(n); tile++) {
+    const int64_t end = std::min(n, (tile + 1) * TILE);
+    F64 lanes = {};
+    for (int64_t i = tile * TILE; i < end; i += W)
+      lanes += __builtin_convertvector(weights_at(i), F64);
+    sums[tile] = total(reinterpret_cast<const double*>(&lanes), W);
+  }
+}
+
+// weights[i] = e^((logits[i] - peak) / temperature), 0 below min_p; sums of their tiles.
+void weigh(const float* logits, int64_t n, float peak, float temperature, float min_p,
+           float* weights, double* sums) {
+  sum_tiles(n, sums, [&](int64_t i) {
+    const F32 weight = exp((load_some(logits + i, n - i, -INF) - peak) / temperature);
+    const F32 kept = weight < splat(min_p) ? F32{} : weight;
+    store(weights + i, kept);
+    return kept;
+  });
+}
+
+// Drop all but the fewest largest weights that hold `share` of the sum, and their equals.
+void keep_nucleus(double share, int64_t n, Scratch& s) {
+  const double all = total(s.sums.get(), tiles_of(n));
+  // What lies below this sums to less than 1 - share even if all n do.
+  const float low = static_cast<float>(0.999 * (1 - share) * all / n);
+  float* candidates = s.values.get();
+  const int64_t count = gather(s.weights.get(), n, low, [&](int64_t at, int64_t i) {
+    candidates[at] = s.weights[i];
+  });
+  const F32 cut = splat(mass_cut(candidates, count, share * all));
+  sum_tiles(n, s.sums.get(), [&](int64_t i) {
+    const F32 weight = load(&s.weights[i]);
+    const F32 kept = weight < cut ? F32{} : weight;
+    store(&s.weights[i], kept);
+    return kept;
+  });
+}
+
+// The first index at which the sum of the weights so far is above noise * their total.
+int64_t invert(double noise, int64_t n, const Scratch& s) {
+  const int64_t tiles = tiles_of(n);
+  const double target = noise * total(s.sums.get(), tiles);
+  int64_t tile = 0;
+  double sum = 0;
+  while (tile + 1 < tiles && sum + s.sums[tile] <= target) sum += s.sums[tile++];
+  int64_t last = 0;
+  for (int64_t i = tile * TILE; i < std::min(n, (tile + 1) * TILE); i++) {
+    if (s.weights[i] == 0) continue;
+    last = i;
+    sum += s.weights[i];
+    if (sum > target) break;
+  }
+  return last;  // one by one the weights may sum to a little less than the tile did
+}
+
+int64_t draw_among(const float* logits, int64_t n, float peak, const Controls& c, Scratch& s) {
+  weigh(logits, n, peak, static_cast<float>(c.temperature), static_cast<float>(c.min_p),
+        s.weights.get(), s.sums.get());
+  if (c.top_p < 1) keep_nucleus(c.top_p, n, s);
+  return invert(c.noise, n, s);
+}
+
+// The k largest logits and their equals to s.values, their ids to s.ids; returns how many.
+int64_t keep_top_k(const float* logits, int64_t vocab, int64_t k, Scratch& s) {
+  const float bound = bound_of(k, vocab, s.groups.get());
+  const int64_t count = gather(logits, vocab, bound, [&](int64_t at, int64_t i) {
+    s.ids[at] = static_cast<int32_t>(i);
+    s.values[at] = logits[i];
+  });
+  float* sorted = s.weights.get();  // not in use yet
+  std::copy_n(s.values.get(), count, sorted);
+  std::nth_element(sorted, sorted + k - 1, sorted + count, std::greater<float>());
+  return gather(s.values.get(), count, sorted[k - 1], [&](int64_t at, int64_t i) {
+    s.ids[at] = s.ids[i];
+    s.values[at] = s.values[i];
+  });
+}
+
+int64_t draw(const float* logits, int64_t vocab, float peak, const Controls& c, Scratch& s) {
+  if (c.temperature == 0) return first_of(peak, logits, vocab, s.groups.get());
+  if (c.top_k == 0 || c.top_k >= vocab) return draw_among(logits, vocab, peak, c, s);
+  const int64_t count = keep_top_k(logits, vocab, static_cast<int64_t>(c.top_k), s);
+  return s.ids[draw_among(s.values.get(), count, peak, c, s)];
+}
+
+// The row's logits with its edits.
+const float* edit(const SampleJob& job, int64_t row, Scratch& s) {
+  const float* logits = job.logits + row * job.vocab;
+  const auto before = [](const Edit& edit, int64_t row) { return edit.row < row; };
+  const Edit* end = job.edits + job.num_edits;
+  const Edit* edit = std::lower_bound(job.edits, end, row, before);
+  if (edit == end || edit->row != row) return logits;
+  std::copy_n(logits, job.vocab, s.edited.get());
+  for (; edit != end && edit->row == row; edit++) {
+    float& x = s.edited[static_cast<int64_t>(edit->token)];
+    const float scale = static_cast<float>(edit->scale);
+    x = (x > 0 ? x / scale : x * scale) + static_cast<float>(edit->shift);
+  }
+  return s.edited.get();
+}
+
+// ids[0..count) get the likeliest tokens, likeliest first, equals by lower id. s.groups are those
+// of `logits`.
+const int32_t* likeliest(const float* logits, int64_t vocab, int64_t count, Scratch& s) {
+  int32_t* ids = s.ids.get();
+  const float bound = bound_of(count, vocab, s.groups.get());
+  const int64_t found = gather(logits, vocab, bound, [&](int64_t at, int64_t i) {
+    ids[at] = static_cast<int32_t>(i);
+  });
+  std::partial_sort(ids, ids + count, ids + found, [&](int32_t a, int32_t b) {
+    return logits[a] > logits[b] || (logits[a] == logits[b] && a < b);
+  });
+  return ids;
+}
+
+void tell_logprobs(const SampleJob& job, int64_t row, int64_t count, Scratch& s) {
+  const float* logits = job.logits + row * job.vocab;
+  Drawn& drawn = job.drawn[row];
+  const float mine = logits[static_cast<int64_t>(drawn.token)];
+  const float peak = group_maxima(logits, job.vocab, s.groups.get());
+  I32 larger = {};
+  sum_tiles(job.vocab, s.sums.get(), [&](int64_t i) {
+    const F32 x = load_some(logits + i, job.vocab - i, -INF);
+    larger -= x > splat(mine);  // true is -1
+    return exp(x - peak);
+  });
+  const double norm = peak + std::log(total(s.sums.get(), tiles_of(job.vocab)));
+  drawn.logprob = mine - norm;
+  drawn.rank = 1;
+  for (int i = 0; i < W; i++) drawn.rank += larger[i];
+  if (count == 0) return;
+  const int32_t* ids = likeliest(logits, job.vocab, count, s);
+  for (int64_t i = 0; i < count; i++)
+    job.likely[row * job.width + i] = {static_cast<double>(ids[i]), logits[ids[i]] - norm};
+}
+
+void sample_row(const SampleJob& job, int64_t row, Scratch& s) {
+  const Controls& c = job.controls[row];
+  const float* logits = edit(job, row, s);
+  const float peak = group_maxima(logits, job.vocab, s.groups.get());
+  job.drawn[row] = {-1, peak, 0, 0};
+  if (!std::isfinite(peak)) return;
+  job.drawn[row].token = static_cast<double>(draw(logits, job.vocab, peak, c, s));
+  if (c.logprobs >= 0)
+    tell_logprobs(job, row, std::min(static_cast<int64_t>(c.logprobs), job.vocab), s);
+}
+
+}  // namespace
+
+void sample(Team& team, const SampleJob& job) {
+  Scratch s(job.vocab);
+  team.each(job.rows, 1, [&](int64_t row) { sample_row(job, row, s); });
+}
+
+}  // namespace octavo
