@@ -15,14 +15,9 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 import numpy as np
-from gguf.constants import (
-    GGML_QUANT_SIZES,
-    GGUF_DEFAULT_ALIGNMENT,
-    GGMLQuantizationType,
-    GGUFValueType,
-)
 
 from octavo.base.errors import ModelError
+from octavo.files.gguf_types import DEFAULT_ALIGNMENT, TENSOR_TYPES, TensorType, ValueType
 
 MAGIC = b"GGUF"
 VERSIONS = (2, 3)
@@ -32,17 +27,17 @@ _LENGTH = struct.Struct("<Q")
 
 # Value type -> format letter; struct and numpy agree on these.
 _LETTERS = {
-    GGUFValueType.UINT8: "B",
-    GGUFValueType.INT8: "b",
-    GGUFValueType.UINT16: "H",
-    GGUFValueType.INT16: "h",
-    GGUFValueType.UINT32: "I",
-    GGUFValueType.INT32: "i",
-    GGUFValueType.FLOAT32: "f",
-    GGUFValueType.BOOL: "?",
-    GGUFValueType.UINT64: "Q",
-    GGUFValueType.INT64: "q",
-    GGUFValueType.FLOAT64: "d",
+    ValueType.UINT8: "B",
+    ValueType.INT8: "b",
+    ValueType.UINT16: "H",
+    ValueType.INT16: "h",
+    ValueType.UINT32: "I",
+    ValueType.INT32: "i",
+    ValueType.FLOAT32: "f",
+    ValueType.BOOL: "?",
+    ValueType.UINT64: "Q",
+    ValueType.INT64: "q",
+    ValueType.FLOAT64: "d",
 }
 
 
@@ -52,7 +47,7 @@ class GgufTensor:
 
     name: str
     shape: tuple[int, ...]  # elements, slowest axis first (row-major), as torch has it
-    type: GGMLQuantizationType
+    type: TensorType
     offset: int  # bytes from the start of the file
     num_bytes: int
 
@@ -141,23 +136,23 @@ class _Cursor:
 
     def value(self) -> Any:
         kind = self._kind()
-        if kind is GGUFValueType.STRING:
+        if kind is ValueType.STRING:
             return self.string()
-        return self._array() if kind is GGUFValueType.ARRAY else self.number(_LETTERS[kind])
+        return self._array() if kind is ValueType.ARRAY else self.number(_LETTERS[kind])
 
     def _array(self) -> list[str] | np.ndarray:
         kind = self._kind()
         count = self.number("Q")
-        if kind is GGUFValueType.ARRAY:
+        if kind is ValueType.ARRAY:
             self.fail("arrays of arrays are not supported")
-        if kind is GGUFValueType.STRING:
+        if kind is ValueType.STRING:
             return self.strings(count)
         return self.numbers(_LETTERS[kind], count)
 
-    def _kind(self) -> GGUFValueType:
+    def _kind(self) -> ValueType:
         code = self.number("I")
         try:
-            return GGUFValueType(code)
+            return ValueType(code)
         except ValueError:
             self.fail(f"unknown value type {code}")
 
@@ -204,20 +199,19 @@ def _read_tensor(cursor: _Cursor, name: str) -> GgufTensor:
         cursor.fail(f"has {num_dims} dimensions; at most {MAX_DIMS}")
     shape = tuple(cursor.numbers("Q", num_dims).tolist()[::-1])  # fastest axis first in the file
     code = cursor.number("I")
-    try:
-        kind = GGMLQuantizationType(code)
-        block, block_bytes = GGML_QUANT_SIZES[kind]
-    except (ValueError, KeyError):
+    if code not in TENSOR_TYPES:
         cursor.fail(f"unknown tensor type {code}")
+    kind = TENSOR_TYPES[code]
+    block = kind.block_length
     if shape and shape[-1] % block:
         cursor.fail(f"rows of {shape[-1]} elements are no whole {kind.name} blocks of {block}")
-    num_bytes = math.prod(shape) // block * block_bytes
+    num_bytes = math.prod(shape) // block * kind.block_bytes
     return GgufTensor(name, shape, kind, cursor.number("Q"), num_bytes)
 
 
 def _alignment(cursor: _Cursor, metadata: dict[str, Any]) -> int:
     cursor.reading = "metadata 'general.alignment'"
-    value = metadata.get("general.alignment", GGUF_DEFAULT_ALIGNMENT)
+    value = metadata.get("general.alignment", DEFAULT_ALIGNMENT)
     if not isinstance(value, int) or value < 1 or value & (value - 1):
         cursor.fail(f"must be a power of two, got {value!r}")
     return value

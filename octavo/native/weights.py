@@ -6,8 +6,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
-from gguf.constants import GGMLQuantizationType
-from gguf.quants import quantize
 
 from octavo.models.spec import LinearSpec, ModelSpec, ParamSpec
 from octavo.native.interface import Native, Packed
@@ -70,6 +68,9 @@ class Weights:
         if self._checkpoint.stored(name) == packed.format:
             self._native.pack_blocks(packed, self._checkpoint.blocks(name), 0)
             return
+        from gguf.constants import GGMLQuantizationType
+        from gguf.quants import quantize
+
         kind = GGMLQuantizationType[packed.format.upper()]
         raw = self._checkpoint.read(name)
         for start, rows in _slices(raw):

@@ -7,11 +7,10 @@ import re
 from mmap import ACCESS_READ, mmap
 
 import numpy as np
-from gguf.constants import GGML_QUANT_SIZES, GGMLQuantizationType
-from gguf.quants import dequantize
 
 from octavo.base.errors import ModelError
 from octavo.files.gguf_header import GgufTensor
+from octavo.files.gguf_types import TensorType
 from octavo.files.model_files import ModelFiles
 from octavo.models.spec import ModelSpec
 from octavo.weights.checkpoint import STORED, Dtype, RawTensor
@@ -37,10 +36,10 @@ _IN_LAYER = {
     "ffn_down": "mlp.down_proj",
 }
 
-_PLAIN: dict[GGMLQuantizationType, Dtype] = {
-    GGMLQuantizationType.F32: "float32",
-    GGMLQuantizationType.F16: "float16",
-    GGMLQuantizationType.BF16: "bfloat16",
+_PLAIN: dict[TensorType, Dtype] = {
+    TensorType.F32: "float32",
+    TensorType.F16: "float16",
+    TensorType.BF16: "bfloat16",
 }
 
 _BLOCKS_TOGETHER = 256
@@ -91,12 +90,17 @@ class GgufCheckpoint:
         return RawTensor(dtype, flat.reshape(tensor.shape))
 
     def _dequantised(self, tensor: GgufTensor) -> RawTensor:
+        from gguf.constants import GGMLQuantizationType
+        from gguf.quants import dequantize
+
         packed = np.frombuffer(self._data, np.uint8, tensor.num_bytes, tensor.offset)
-        block_bytes = GGML_QUANT_SIZES[tensor.type][1]
+        block_bytes = tensor.type.block_bytes
         # Blocks stand alone, and dequantize takes 16 rows at a time: longer rows are faster.
         together = math.gcd(tensor.num_bytes // block_bytes, _BLOCKS_TOGETHER)
         try:
-            values = dequantize(packed.reshape(-1, together * block_bytes), tensor.type)
+            values = dequantize(
+                packed.reshape(-1, together * block_bytes), GGMLQuantizationType(tensor.type.code)
+            )
         except NotImplementedError as error:
             raise ModelError(
                 f"{self._path}: {tensor.name} has type {tensor.type.name}, not supported"

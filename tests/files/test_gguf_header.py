@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from octavo.base.errors import ModelError
 from octavo.files.gguf_header import GgufHeader
+from octavo.files.gguf_types import DEFAULT_ALIGNMENT, TensorType, ValueType
 from octavo.files.model_files import ModelFiles
 
 TOKENS = ["<s>", "", "naïve", "日本", "Ġthe"]
@@ -67,7 +68,7 @@ def test_tensors_lie_where_the_library_says(tmp_path: Path, alignment: int) -> N
     for tensor in theirs:
         got = mine[tensor.name]
         assert got.shape == tuple(reversed(tensor.shape.tolist()))
-        assert got.type == tensor.tensor_type
+        assert got.type.name == tensor.tensor_type.name
         assert (got.offset, got.num_bytes) == (tensor.data_offset, tensor.n_bytes)
         assert got.offset % alignment == 0
 
@@ -175,3 +176,13 @@ def test_what_cannot_be_opened_is_named(tmp_path: Path, make: Any) -> None:
     make(path)
     with pytest.raises(ModelError, match=r"away\.gguf cannot be read"):
         GgufHeader.read(path)
+
+
+def test_types_are_those_of_the_gguf_package():
+    ours = {kind.code: (kind.name, kind.block_length, kind.block_bytes) for kind in TensorType}
+    sizes = gguf.constants.GGML_QUANT_SIZES
+    assert ours == {int(kind): (kind.name, *size) for kind, size in sizes.items()}
+    assert {kind.name: int(kind) for kind in ValueType} == {
+        kind.name: int(kind) for kind in gguf.GGUFValueType
+    }
+    assert gguf.GGUF_DEFAULT_ALIGNMENT == DEFAULT_ALIGNMENT
