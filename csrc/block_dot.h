@@ -50,10 +50,14 @@ using RunSum = I16;
 constexpr int run_steps(int bits) { return bits == 6 ? 2 : bits == 5 ? 4 : 8; }
 
 OCTAVO_INLINE RunSum add_products(RunSum sum, U8 codes, I32 x) {
+#if defined(__AVX2__)
 #if defined(__AVX512BW__)
-  return sum + (I16)_mm512_maddubs_epi16((__m512i)codes, (__m512i)x);
-#elif defined(__AVX2__)
-  return sum + (I16)_mm256_maddubs_epi16((__m256i)codes, (__m256i)x);
+  sum += (I16)_mm512_maddubs_epi16((__m512i)codes, (__m512i)x);
+#else
+  sum += (I16)_mm256_maddubs_epi16((__m256i)codes, (__m256i)x);
+#endif
+  asm("" : "+v"(sum));  // add now: GCC would keep all products of a run for later, in memory
+  return sum;
 #else
   sum += ((I16)codes & int16_t{0xff}) * ((I16)((U16)x << 8) >> 8);
   return sum + (I16)((U16)codes >> 8) * ((I16)x >> 8);

@@ -33,14 +33,6 @@ struct Codes {
   int64_t group(int m, int64_t b) const { return (row + m) * rows.blocks() + block + b; }
 };
 
-// 16 times the sum of each half of a block, negated, as two int16.
-OCTAVO_INLINE int32_t half_sums(const int8_t* x) {
-  int first = 0, second = 0;
-  for (int i = 0; i < 16; i++) first += x[i];
-  for (int i = 0; i < 16; i++) second += x[16 + i];
-  return ((-16 * first) & 0xffff) | static_cast<int32_t>(static_cast<uint32_t>(-16 * second) << 16);
-}
-
 // dot[m][v] = sum of (code - offset) * x over a block of each of M rows; int8 keeps the offset.
 template <Format FORMAT, int M>
 OCTAVO_INLINE void multiply_block(const Block& w, const Codes& x, int64_t b,
@@ -79,41 +71,44 @@ OCTAVO_INLINE void multiply_block(const Block& w, const Codes& x, int64_t b,
   }
 }
 
-// What is taken from the integer sums of a row because codes have an offset.
+// What the codes' offset takes from the integer sums of a row; `halves` are the row's two sums.
 template <Format FORMAT>
-OCTAVO_INLINE I32 offset_part(const Block& w, const Codes& x, int m, int64_t b, int v) {
+OCTAVO_INLINE I32 offset_part(const Block& w, I32 halves, int v) {
+  constexpr int OFFSET = block_layout(FORMAT).offset;
   if constexpr (FORMAT == Format::q6_k)
-    return dot_pairs(splat(half_sums(x.values(m, b))), load_as<I32>(w.offsets + v * W));
+    return OFFSET * dot_pairs(halves, load_as<I32>(w.both_scales + v * W));
   else
-    return splat(-block_layout(FORMAT).offset * x.rows.sums[x.group(m, b)]);
+    return dot_pairs(halves, twice(splat(OFFSET)));
 }
 
-// c[m][..] (+)= the products of M rows with some blocks of a panel.
-template <Format FORMAT, int M>
-void multiply_tile(const Block* w, int64_t blocks, const Codes& x, float* c, int64_t ldc) {
+// c[m][..] (+)= the products of M rows with some blocks of a panel, at(b) each.
+template <Format FORMAT, int M, class At>
+void multiply_tile(const At& at, int64_t blocks, const Codes& x, float* c, int64_t ldc) {
   using Sum = std::conditional_t<FORMAT == Format::int8, I32, F32>;
   Sum y[M][VECTORS] = {};
   if (x.block > 0)
     for (int m = 0; m < M; m++)
       for (int v = 0; v < VECTORS; v++) y[m][v] = load_as<Sum>(c + m * ldc + v * W);
   for (int64_t b = 0; b < blocks; b++) {
+    const Block& w = at(b);
     if constexpr (FORMAT == Format::int8) {
-      multiply_block<FORMAT, M>(w[b], x, b, y);
+      multiply_block<FORMAT, M>(w, x, b, y);
       continue;
     } else {
       I32 dot[M][VECTORS] = {};
-      multiply_block<FORMAT, M>(w[b], x, b, dot);
+      multiply_block<FORMAT, M>(w, x, b, dot);
 #pragma GCC unroll 8
       for (int m = 0; m < M; m++) {
         const float dx = x.rows.scales[x.group(m, b)];
-        const float shift = dx * static_cast<float>(x.rows.sums[x.group(m, b)]);
+        const int32_t halves = x.rows.sums[x.group(m, b)];
+        const float shift = dx * static_cast<float>(static_cast<int16_t>(halves) + (halves >> 16));
 #pragma GCC unroll 2
         for (int v = 0; v < VECTORS; v++) {
           if constexpr (block_layout(FORMAT).offset != 0)
-            dot[m][v] += offset_part<FORMAT>(w[b], x, m, b, v);
-          y[m][v] = fma(load(w[b].scale + v * W) * dx, to_float(dot[m][v]), y[m][v]);
+            dot[m][v] -= offset_part<FORMAT>(w, splat(halves), v);
+          y[m][v] = fma(load(w.scale + v * W) * dx, to_float(dot[m][v]), y[m][v]);
           if constexpr (block_layout(FORMAT).minimum)
-            y[m][v] = fma(load(w[b].minimum + v * W), splat(shift), y[m][v]);
+            y[m][v] = fma(load(w.minimum + v * W), splat(shift), y[m][v]);
         }
       }
     }
@@ -123,14 +118,14 @@ void multiply_tile(const Block* w, int64_t blocks, const Codes& x, float* c, int
 }
 
 // All rows in tiles, each half as tall as the one before when the rows run out.
-template <Format FORMAT, int M = TALL>
-void multiply_rows(const Block* w, int64_t blocks, Codes x, int64_t rows, float* c, int64_t ldc) {
+template <Format FORMAT, int M = TALL, class At>
+void multiply_rows(const At& at, int64_t blocks, Codes x, int64_t rows, float* c, int64_t ldc) {
   for (; rows >= M; rows -= M) {
-    multiply_tile<FORMAT, M>(w, blocks, x, c, ldc);
+    multiply_tile<FORMAT, M>(at, blocks, x, c, ldc);
     x.row += M;
     c += M * ldc;
   }
-  if constexpr (M > 1) multiply_rows<FORMAT, M / 2>(w, blocks, x, rows, c, ldc);
+  if constexpr (M > 1) multiply_rows<FORMAT, M / 2>(at, blocks, x, rows, c, ldc);
 }
 
 // int8: the integer sums in c, with the offset taken out, times both scales.
@@ -148,18 +143,37 @@ const float* output_scales(const Packed& w, int64_t panel) {
   return reinterpret_cast<const float*>(w.panel(panel + 1)) - PANEL;
 }
 
+// Each block is used as soon as it is unpacked, so that memory never waits.
+template <Format FORMAT>
+void multiply_few(const uint8_t* panel, const Codes& x, int64_t rows, float* c, int64_t ldc) {
+  Block block;
+  auto unpacked = [&](int64_t b) -> const Block& {
+    unpack_block<FORMAT>(panel, b, AHEAD, block);
+    return block;
+  };
+  multiply_rows<FORMAT>(unpacked, x.rows.blocks(), x, rows, c, ldc);
+}
+
+template <Format FORMAT>
+void multiply_many(const uint8_t* panel, Codes x, int64_t rows, float* c, int64_t ldc) {
+  Block unpacked[CHUNK];
+  for (; x.block < x.rows.blocks(); x.block += CHUNK) {
+    const int64_t blocks = std::min(CHUNK, x.rows.blocks() - x.block);
+    for (int64_t b = 0; b < blocks; b++)
+      unpack_block<FORMAT>(panel, x.block + b, AHEAD, unpacked[b]);
+    multiply_rows<FORMAT>([&](int64_t b) -> const Block& { return unpacked[b]; }, blocks, x, rows,
+                          c, ldc);
+  }
+}
+
 template <Format FORMAT>
 void multiply_panel(const Packed& w, int64_t panel, const Rows& x, int64_t row, int64_t rows,
                     float* c, int64_t ldc) {
-  Block unpacked[CHUNK];
-  // For one tile each block is used as soon as it is unpacked, so that memory never waits.
-  const int64_t chunk = rows <= TALL ? 1 : CHUNK;
-  for (int64_t first = 0; first < x.blocks(); first += chunk) {
-    const int64_t blocks = std::min(chunk, x.blocks() - first);
-    for (int64_t b = 0; b < blocks; b++)
-      unpack_block<FORMAT>(w.panel(panel), first + b, AHEAD, unpacked[b]);
-    multiply_rows<FORMAT>(unpacked, blocks, {x, row, first}, rows, c, ldc);
-  }
+  const Codes codes{x, row, 0};
+  if (rows <= TALL)
+    multiply_few<FORMAT>(w.panel(panel), codes, rows, c, ldc);
+  else
+    multiply_many<FORMAT>(w.panel(panel), codes, rows, c, ldc);
   if constexpr (FORMAT == Format::int8)
     scale_rows(output_scales(w, panel), x, row, rows, c, ldc);
 }

@@ -12,11 +12,21 @@ struct alignas(64) Block {
   float scale[PANEL];
   float minimum[PANEL];
   int32_t half_scales[2][PANEL];  // q6_k: twice the same int16
-  int32_t offsets[PANEL];         // q6_k: 2 * half_scales[0], 2 * half_scales[1], an int16 each
+  int32_t both_scales[PANEL];     // q6_k: of the first half and of the second, an int16 each
 };
 
-typedef uint8_t U8Quarter __attribute__((vector_size(W)));  // W lanes
-typedef int8_t I8Quarter __attribute__((vector_size(W)));
+// W bytes.
+OCTAVO_INLINE I32 widen(const uint8_t* from) {
+#if defined(__AVX512F__)
+  return (I32)_mm512_cvtepu8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(from)));
+#elif defined(__AVX2__)
+  return (I32)_mm256_cvtepu8_epi32(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(from)));
+#else
+  I32 v;
+  for (int i = 0; i < W; i++) v[i] = from[i];
+  return v;
+#endif
+}
 
 template <class T, class V>
 OCTAVO_INLINE void store(T* to, V v) {
@@ -67,14 +77,13 @@ OCTAVO_INLINE void unpack_scales(const uint8_t* group, const uint8_t* bytes, Blo
     F32 scale = load_f16(d + v), minimum{};
     if constexpr (LAYOUT.minimum) minimum = load_f16(d + PANEL + v);
     if constexpr (FORMAT == Format::q6_k) {
-      const I32 first = __builtin_convertvector(load_as<I8Quarter>(bytes + v), I32);
-      const I32 second = __builtin_convertvector(load_as<I8Quarter>(bytes + PANEL + v), I32);
+      const I32 first = widen(bytes + v) << 24 >> 24, second = widen(bytes + PANEL + v) << 24 >> 24;
       store(block.half_scales[0] + v, twice(first));
       store(block.half_scales[1] + v, twice(second));
-      store(block.offsets + v, ((2 * first) & 0xffff) | (second << 17));
+      store(block.both_scales + v, (first & 0xffff) | (second << 16));
     } else if constexpr (LAYOUT.byte_scales) {
-      scale *= __builtin_convertvector(load_as<U8Quarter>(bytes + v), F32);
-      minimum *= -__builtin_convertvector(load_as<U8Quarter>(bytes + PANEL + v), F32);
+      scale *= to_float(widen(bytes + v));
+      minimum *= -to_float(widen(bytes + PANEL + v));
     }
     store(block.scale + v, scale);
     if constexpr (LAYOUT.minimum) store(block.minimum + v, minimum);

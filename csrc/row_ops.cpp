@@ -42,12 +42,15 @@ int32_t quantise(const float* x, int64_t n, int64_t padded, float inverse, int8_
 }
 
 // One scale for n values, padded to `padded`. A value that is no number makes the scale NaN.
+// sums[i] is of part i of q, of so many equal ones.
 void quantise_group(const float* x, int64_t n, int64_t padded, int8_t* q, float* scale,
-                    int32_t* sum_of_q) {
+                    int64_t parts, int32_t* sums) {
   const float most = largest_size(x, n);
   const bool sound = most > 0.f && most <= 3.4e38f;
   *scale = most == 0.f || sound ? most / 127.f : NAN;
-  *sum_of_q = quantise(x, sound ? n : 0, padded, sound ? 127.f / most : 0.f, q);
+  const int64_t part = padded / parts;
+  for (int64_t i = 0; i < padded; i += part)
+    sums[i / part] = quantise(x + i, sound ? n - i : 0, part, sound ? 127.f / most : 0.f, q + i);
 }
 
 void to_bf16(const float* x, int64_t n, int64_t padded, uint16_t* to) {
@@ -59,8 +62,10 @@ void to_q8(const Rows& to, int64_t row, const float* values) {
   for (int64_t b = 0; b < to.blocks(); b++) {
     const int64_t left = to.width - b * BLOCK;
     const int64_t at = row * to.blocks() + b;
+    int32_t halves[2];
     quantise_group(values + b * BLOCK, left < BLOCK ? left : BLOCK, BLOCK, to.q8 + at * BLOCK,
-                   to.scales + at, to.sums + at);
+                   to.scales + at, 2, halves);
+    to.sums[at] = (halves[0] & 0xffff) | halves[1] << 16;
   }
 }
 
@@ -88,7 +93,7 @@ void to_form(const Rows& to, int64_t row, const float* values) {
       to_q8(to, row, values);
       break;
     case Form::q8_row:
-      quantise_group(values, to.width, to.padded(), to.q8 + row * to.padded(), to.scales + row,
+      quantise_group(values, to.width, to.padded(), to.q8 + row * to.padded(), to.scales + row, 1,
                      to.sums + row);
       break;
   }
