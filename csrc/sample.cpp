@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <functional>
 #include <limits>
 #include <memory>
 #include <numeric>
@@ -14,7 +13,31 @@ namespace {
 
 constexpr float INF = std::numeric_limits<float>::infinity();
 
-typedef double F64 __attribute__((vector_size(8 * W)));
+typedef double F64 __attribute__((vector_size(4 * W)));  // W / 2 lanes
+
+F64 low_half(F32 v) {
+#if defined(__AVX512F__)
+  return _mm512_cvtps_pd(_mm512_castps512_ps256(v));
+#elif defined(__AVX2__)
+  return _mm256_cvtps_pd(_mm256_castps256_ps128(v));
+#else
+  F64 half;
+  for (int i = 0; i < W / 2; i++) half[i] = v[i];
+  return half;
+#endif
+}
+
+F64 high_half(F32 v) {
+#if defined(__AVX512F__)
+  return _mm512_cvtps_pd(_mm512_extractf32x8_ps(v, 1));
+#elif defined(__AVX2__)
+  return _mm256_cvtps_pd(_mm256_extractf128_ps(v, 1));
+#else
+  F64 half;
+  for (int i = 0; i < W / 2; i++) half[i] = v[i + W / 2];
+  return half;
+#endif
+}
 
 // What a thread needs to draw a row.
 struct Scratch {
@@ -40,10 +63,14 @@ template <class F>
 OCTAVO_INLINE void sum_tiles(int64_t n, double* sums, F weights_at) {
   for (int64_t tile = 0; tile < tiles_of(n); tile++) {
     const int64_t end = std::min(n, (tile + 1) * TILE);
-    F64 lanes = {};
-    for (int64_t i = tile * TILE; i < end; i += W)
-      lanes += __builtin_convertvector(weights_at(i), F64);
-    sums[tile] = total(reinterpret_cast<const double*>(&lanes), W);
+    F64 low = {}, high = {};
+    for (int64_t i = tile * TILE; i < end; i += W) {
+      const F32 weights = weights_at(i);
+      low += low_half(weights);
+      high += high_half(weights);
+    }
+    low += high;
+    sums[tile] = total(reinterpret_cast<const double*>(&low), W / 2);
   }
 }
 
@@ -58,19 +85,10 @@ void weigh(const float* logits, int64_t n, float peak, float temperature, float 
   });
 }
 
-// Drop all but the fewest largest weights that hold `share` of the sum, and their equals.
-void keep_nucleus(double share, int64_t n, Scratch& s) {
-  const double all = total(s.sums.get(), tiles_of(n));
-  // What lies below this sums to less than 1 - share even if all n do.
-  const float low = static_cast<float>(0.999 * (1 - share) * all / n);
-  float* candidates = s.values.get();
-  const int64_t count = gather(s.weights.get(), n, low, [&](int64_t at, int64_t i) {
-    candidates[at] = s.weights[i];
-  });
-  const F32 cut = splat(mass_cut(candidates, count, share * all));
+void drop_below(float cut, int64_t n, Scratch& s) {
   sum_tiles(n, s.sums.get(), [&](int64_t i) {
     const F32 weight = load(&s.weights[i]);
-    const F32 kept = weight < cut ? F32{} : weight;
+    const F32 kept = weight < splat(cut) ? F32{} : weight;
     store(&s.weights[i], kept);
     return kept;
   });
@@ -94,32 +112,27 @@ int64_t invert(double noise, int64_t n, const Scratch& s) {
 }
 
 int64_t draw_among(const float* logits, int64_t n, float peak, const Controls& c, Scratch& s) {
-  weigh(logits, n, peak, static_cast<float>(c.temperature), static_cast<float>(c.min_p),
-        s.weights.get(), s.sums.get());
-  if (c.top_p < 1) keep_nucleus(c.top_p, n, s);
+  float* weights = s.weights.get();
+  weigh(logits, n, peak, static_cast<float>(c.temperature), static_cast<float>(c.min_p), weights,
+        s.sums.get());
+  if (c.top_k > 0 && c.top_k < n)
+    drop_below(rank_cut(weights, n, static_cast<int64_t>(c.top_k), s.values.get()), n, s);
+  if (c.top_p < 1) {
+    const double all = total(s.sums.get(), tiles_of(n));
+    drop_below(mass_cut(weights, n, all, c.top_p * all, s.values.get()), n, s);
+  }
   return invert(c.noise, n, s);
-}
-
-// The k largest logits and their equals to s.values, their ids to s.ids; returns how many.
-int64_t keep_top_k(const float* logits, int64_t vocab, int64_t k, Scratch& s) {
-  const float bound = bound_of(k, vocab, s.groups.get());
-  const int64_t count = gather(logits, vocab, bound, [&](int64_t at, int64_t i) {
-    s.ids[at] = static_cast<int32_t>(i);
-    s.values[at] = logits[i];
-  });
-  float* sorted = s.weights.get();  // not in use yet
-  std::copy_n(s.values.get(), count, sorted);
-  std::nth_element(sorted, sorted + k - 1, sorted + count, std::greater<float>());
-  return gather(s.values.get(), count, sorted[k - 1], [&](int64_t at, int64_t i) {
-    s.ids[at] = s.ids[i];
-    s.values[at] = s.values[i];
-  });
 }
 
 int64_t draw(const float* logits, int64_t vocab, float peak, const Controls& c, Scratch& s) {
   if (c.temperature == 0) return first_of(peak, logits, vocab, s.groups.get());
-  if (c.top_k == 0 || c.top_k >= vocab) return draw_among(logits, vocab, peak, c, s);
-  const int64_t count = keep_top_k(logits, vocab, static_cast<int64_t>(c.top_k), s);
+  if (c.top_k == 0) return draw_among(logits, vocab, peak, c, s);
+  const float bound = bound_of(static_cast<int64_t>(c.top_k), vocab, s.groups.get());
+  const int64_t count = gather(logits, vocab, [&](auto x) { return x >= bound; },
+                               [&](int64_t at, int64_t i) {
+                                 s.ids[at] = static_cast<int32_t>(i);
+                                 s.values[at] = logits[i];
+                               });
   return s.ids[draw_among(s.values.get(), count, peak, c, s)];
 }
 
@@ -144,9 +157,8 @@ const float* edit(const SampleJob& job, int64_t row, Scratch& s) {
 const int32_t* likeliest(const float* logits, int64_t vocab, int64_t count, Scratch& s) {
   int32_t* ids = s.ids.get();
   const float bound = bound_of(count, vocab, s.groups.get());
-  const int64_t found = gather(logits, vocab, bound, [&](int64_t at, int64_t i) {
-    ids[at] = static_cast<int32_t>(i);
-  });
+  const int64_t found = gather(logits, vocab, [&](auto x) { return x >= bound; },
+                               [&](int64_t at, int64_t i) { ids[at] = static_cast<int32_t>(i); });
   std::partial_sort(ids, ids + count, ids + found, [&](int32_t a, int32_t b) {
     return logits[a] > logits[b] || (logits[a] == logits[b] && a < b);
   });

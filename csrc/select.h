@@ -2,7 +2,7 @@
 //
 // The values are cut into groups (each lane of each tile is one). The k-th largest group maximum
 // is reached by at least k values, so those that reach it hold the k largest: few of many, and in
-// their order. All values are numbers or -inf; equals are told apart by nothing but their index.
+// their order. All values are numbers or -inf; equals stay together.
 #pragma once
 
 #include <cstdint>
@@ -35,17 +35,18 @@ OCTAVO_INLINE bool any(I32 mask) {
 #endif
 }
 
-// put(at, i) for every value that is at least `bound`, with `at` counting them: 0, 1, ... It is
-// called for others too, with the same `at` as the next one. Returns how many there are.
-template <class Put>
-OCTAVO_INLINE int64_t gather(const float* values, int64_t n, float bound, Put put) {
+// put(at, i) for every value that keep(value) is true of, with `at` counting them: 0, 1, ... It is
+// called for others too, with the same `at` as the next one, so that nothing is to be predicted.
+// `keep` takes vectors as well. Returns how many there are.
+template <class Keep, class Put>
+OCTAVO_INLINE int64_t gather(const float* values, int64_t n, Keep keep, Put put) {
   int64_t at = 0;
   for (int64_t i = 0; i < n; i += W) {
-    if (!any(load_some(values + i, n - i, bound) >= splat(bound))) continue;
+    if (!any(keep(load_some(values + i, n - i, 0)))) continue;
     const int64_t end = i + W < n ? i + W : n;
     for (int64_t j = i; j < end; j++) {
       put(at, j);
-      at += values[j] >= bound;
+      at += keep(values[j]);
     }
   }
   return at;
@@ -62,12 +63,15 @@ int64_t first_of(float largest, const float* values, int64_t n, const float* gro
 // order; -inf where k is more than the groups can tell. Reorders `groups`.
 float bound_of(int64_t k, int64_t n, float* groups);
 
-// The largest cut such that the values from it up sum to `mass` or more; the smallest value if
-// all together do not. Values are in [0, 1]. Reorders them.
+// The k-th largest of n values in [0, 1]. Both cuts fill `scratch` [n].
 //
-// Radix selection (Alabi et al., "Fast k-selection algorithms for graphics processing units",
-// JEA 2012) with the sum of each digit's values in place of their number: the digits of a
-// positive float's bits order it, so each round finds one digit of the cut and keeps its values.
-float mass_cut(float* values, int64_t n, double mass);
+// Radix selection (Alabi et al., "Fast k-selection algorithms for graphics processing units", JEA
+// 2012): the bits of positive floats are in their order, so each round finds one digit of the cut
+// and keeps the values that have it. For a mass it adds values up instead of counting them.
+float rank_cut(const float* values, int64_t n, int64_t k, float* scratch);
+
+// The largest cut such that the values from it up sum to `mass` or more, of n values in [0, 1]
+// that sum to `total`; the smallest one above 0 if rounding keeps them from it.
+float mass_cut(const float* values, int64_t n, double total, double mass, float* scratch);
 
 }  // namespace octavo

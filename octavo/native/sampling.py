@@ -41,7 +41,7 @@ def sample(pool: Pool, logits: NDArray[np.float32], rows: Sequence[SamplingRow])
     likely = np.empty((len(rows), width, 2))
     pool.sample(logits, _controls(rows, vocab), _edits(rows), drawn, likely)
     return [
-        _drawn(row, *found, top)
+        _drawn(row, found, top)
         for row, found, top in zip(rows, drawn.tolist(), likely, strict=True)
     ]
 
@@ -66,9 +66,8 @@ def _controls(rows: Sequence[SamplingRow], vocab: int) -> Doubles:
     )
 
 
-def _drawn(
-    row: SamplingRow, token: float, peak: float, logprob: float, rank: float, top: Doubles
-) -> Drawn:
+def _drawn(row: SamplingRow, found: list[float], top: Doubles) -> Drawn:
+    token, peak, logprob, rank = found
     if error := fault(peak):
         return Drawn(-1, error=error)
     count = row.params.logprobs
