@@ -7,6 +7,7 @@
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
 
+#include <algorithm>
 #include <optional>
 #include <string>
 #include <tuple>
@@ -111,6 +112,23 @@ void add_attention(Program& program, BufferId to, BufferId from, std::shared_ptr
   program.attention(to, from, std::move(attention));
 }
 
+// Numbers that ops take as indices.
+void check(const Step& step, const Program& program) {
+  bool given = false;
+  for (int32_t id : step.token_ids) {
+    require(id < program.vocabulary(), "token_ids: not below the vocabulary's size");
+    given |= id < 0;
+  }
+  require(!given || !step.embeddings.empty(), "embeddings: none for a token without id");
+  require(step.embeddings.empty() || step.embeddings.size() == size_t(step.tokens) * program.hidden(),
+          "embeddings: not [tokens, hidden]");
+  for (int64_t token : step.chosen_tokens)
+    require(token >= 0 && token < step.tokens, "chosen: not below the number of tokens");
+  require(step.row_starts.front() == 0 && step.row_starts.back() == step.tokens &&
+              std::is_sorted(step.row_starts.begin(), step.row_starts.end()),
+          "row_starts: not rising from 0 to the number of tokens");
+}
+
 void take(Program& program, Array<int32_t, 1> token_ids, Array<int64_t, 2> positions,
           Array<int32_t, 1> row_starts, Array<int32_t, 1> context_lens,
           const std::vector<Array<int32_t, 2>>& tables, Array<int64_t, 1> chosen,
@@ -121,8 +139,6 @@ void take(Program& program, Array<int32_t, 1> token_ids, Array<int64_t, 2> posit
   step.chosen = chosen.size();
   require(static_cast<int64_t>(positions.shape(1)) == step.tokens, "positions: not one a token");
   require(static_cast<int64_t>(row_starts.size()) == step.rows + 1, "row_starts: not rows + 1");
-  require(!embeddings || static_cast<int64_t>(embeddings->shape(0)) == step.tokens,
-        "embeddings: not one a token");
   step.token_ids.assign(token_ids.data(), token_ids.data() + step.tokens);
   step.positions.assign(positions.data(), positions.data() + positions.size());
   step.row_starts.assign(row_starts.data(), row_starts.data() + row_starts.size());
@@ -135,6 +151,7 @@ void take(Program& program, Array<int32_t, 1> token_ids, Array<int64_t, 2> posit
     step.tables.emplace_back(table.data(), table.data() + table.size());
     step.widths.push_back(table.shape(1));
   }
+  check(step, program);
   nb::gil_scoped_release release;
   program.take(std::move(step));
 }

@@ -99,12 +99,13 @@ int Program::rope(std::vector<float> inv_freq, float factor, int axis) {
 
 void Program::embed(BufferId to, std::shared_ptr<Packed> table) {
   slots_[to]->converts = false;
-  add("embed", [this, to, table = std::move(table)](Team& team) {
+  embedding_ = std::move(table);
+  add("embed", [this, to](Team& team) {
     each_row(team, step_.tokens, [&](int64_t token) {
       float* row = rows(to) + token * stride(to);
       const int32_t id = step_.token_ids[token];
       if (id >= 0)
-        unpack_row(*table, id, row);
+        unpack_row(*embedding_, id, row);
       else
         std::memcpy(row, step_.embeddings.data() + token * width(to), width(to) * sizeof(float));
     });

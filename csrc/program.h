@@ -91,6 +91,9 @@ class Program {
 
   // ---- steps ----
 
+  // Rows of the embedding, and their width; 0 where there is none.
+  int64_t vocabulary() const { return embedding_ ? embedding_->n : 0; }
+  int64_t hidden() const { return embedding_ ? embedding_->k : 0; }
   int segments() const { return static_cast<int>(cuts_.size()) + 1; }
   void take(Step step);
   // Begin a segment on the pool's threads and return at once.
@@ -153,6 +156,7 @@ class Program {
   BatchRows batch(int group) const;
 
   std::shared_ptr<Pool> pool_;
+  std::shared_ptr<Packed> embedding_;
   std::vector<std::unique_ptr<Slot>> slots_;
   std::vector<std::unique_ptr<Rope>> ropes_;
   std::vector<std::unique_ptr<Planned>> plans_;
