@@ -5,6 +5,7 @@
 #include <nanobind/stl/pair.h>
 #include <nanobind/stl/shared_ptr.h>
 #include <nanobind/stl/string.h>
+#include <nanobind/stl/tuple.h>
 #include <nanobind/stl/vector.h>
 
 #include <algorithm>
@@ -163,9 +164,13 @@ nb::ndarray<nb::numpy, float, nb::ndim<2>> rows(Program& program, BufferId buffe
   return {program.rows(buffer), 2, shape, nb::find(program), strides};
 }
 
-std::vector<std::pair<std::string, double>> times(const Program& program) {
-  std::vector<std::pair<std::string, double>> found;
-  for (const OpTime& time : program.times()) found.emplace_back(time.name, time.seconds);
+using Cost = std::tuple<std::string, std::string, double, double, double>;
+
+std::vector<Cost> costs(const Program& program) {
+  std::vector<Cost> found;
+  for (const OpCost& cost : program.costs())
+    found.emplace_back(cost.name, kOperands[static_cast<int>(cost.form)], cost.seconds,
+                       cost.operations, cost.bytes);
   return found;
 }
 
@@ -199,7 +204,7 @@ void bind_program(nb::module_& module) {
       .def("start", &Program::start, "segment"_a)
       .def("wait", &Program::wait, nb::call_guard<nb::gil_scoped_release>())
       .def("rows", &rows, "buffer"_a)
-      .def("times", &times)
+      .def("costs", &costs)
       .def_prop_ro("segments", &Program::segments);
 }
 

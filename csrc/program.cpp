@@ -72,8 +72,18 @@ void Program::want(BufferId buffer, Form form) {
 
 // ---- ops ----
 
-void Program::add(const std::string& name, std::function<void(Team&)> run) {
-  ops_.push_back({name, std::move(run)});
+void Program::add(const std::string& name, std::function<void(Team&)> run, Form form,
+                  std::function<Work()> work) {
+  ops_.push_back({OpCost{.name = name, .form = form}, std::move(run), std::move(work)});
+}
+
+Program::Work Program::linear_work(const std::vector<Part>& parts, int64_t rows) const {
+  Work work;
+  for (const Part& part : parts) {
+    work.operations += 2.0 * rows * part.weight->n * part.weight->k;
+    work.bytes += rows > 0 ? part.weight->data.size() : 0;
+  }
+  return work;
 }
 
 void Program::Rope::fit(int64_t tokens) {
@@ -131,10 +141,12 @@ void Program::linear(const std::string& name, BufferId to, BufferId from,
   for (LinearPart& part : parts) by_form[form_for(part.weight->format)].push_back(std::move(part));
   for (auto& [form, group] : by_form) {
     want(from, form);
-    add(name, [this, to, from, form = form, group = std::move(group), add_to](Team& team) {
-      octavo::linear(team, views(group), slots_[from]->rows(form), count(from), rows(to),
+    auto shared = std::make_shared<std::vector<LinearPart>>(std::move(group));
+    auto run = [this, to, from, form = form, shared, add_to](Team& team) {
+      octavo::linear(team, views(*shared), slots_[from]->rows(form), count(from), rows(to),
                      stride(to), add_to);
-    });
+    };
+    add(name, run, form, [this, from, shared] { return linear_work(views(*shared), count(from)); });
   }
   slots_[to]->converts = false;
 }
@@ -143,24 +155,41 @@ void Program::gated(const std::string& name, BufferId to, BufferId from, LinearP
                     LinearPart up, Activation activation) {
   const Form form = form_for(gate.weight->format);
   want(from, form);
-  add(name, [this, to, from, form, gate = std::move(gate), up = std::move(up),
-             activation](Team& team) {
-    octavo::gated(team, gate.view(), up.view(), activation, slots_[from]->rows(form), count(from),
-                  rows(to), stride(to));
-  });
+  auto shared = std::make_shared<std::vector<LinearPart>>();
+  shared->push_back(std::move(gate));
+  shared->push_back(std::move(up));
+  auto run = [this, to, from, form, shared, activation](Team& team) {
+    octavo::gated(team, (*shared)[0].view(), (*shared)[1].view(), activation,
+                  slots_[from]->rows(form), count(from), rows(to), stride(to));
+  };
+  add(name, run, form, [this, from, shared] { return linear_work(views(*shared), count(from)); });
   slots_[to]->converts = false;
 }
 
-AttentionPlan& Program::plan_for(const AttentionSpec& spec, int group) {
+Program::Planned& Program::plan_for(const AttentionSpec& spec, int group) {
   for (auto& planned : plans_) {
     const AttentionSpec& own = planned->spec;
     if (planned->group == group && own.heads == spec.heads && own.kv_heads == spec.kv_heads &&
         own.head_dim == spec.head_dim && own.v_head_dim == spec.v_head_dim &&
         own.window == spec.window)
-      return planned->plan;
+      return *planned;
   }
-  plans_.push_back(std::make_unique<Planned>(Planned{spec, group, {}}));
-  return plans_.back()->plan;
+  plans_.push_back(std::make_unique<Planned>());
+  plans_.back()->spec = spec;
+  plans_.back()->group = group;
+  return *plans_.back();
+}
+
+void Program::plan(Planned& planned) {
+  const BatchRows rows = batch(planned.group);
+  planned.plan.make(rows, planned.spec, pool_->threads());
+  planned.seen = planned.read = 0;
+  const double window = planned.spec.window > 0 ? planned.spec.window : 1e18;
+  for (int64_t r = 0; r < rows.rows; r++) {
+    const double length = rows.length(r), context = rows.context_lens[r];
+    planned.seen += length * std::min(context - (length - 1) / 2, window);
+    planned.read += std::min(context, window + length - 1);
+  }
 }
 
 BatchRows Program::batch(int group) const {
@@ -182,10 +211,16 @@ void Program::attention(BufferId to, BufferId from, Attention attention) {
     prepare(team, shared->spec, q_norm, k_norm, rotary, shared->pages, batch(shared->group),
             rows(from), stride(from));
   });
-  AttentionPlan& plan = plan_for(shared->spec, shared->group);
-  add("attention", [this, to, from, shared, &plan](Team& team) {
-    attend(team, plan, shared->spec, shared->pages, batch(shared->group), rows(from), stride(from),
-           rows(to), stride(to));
+  const Planned& planned = plan_for(shared->spec, shared->group);
+  auto run = [this, to, from, shared, &planned](Team& team) {
+    attend(team, planned.plan, shared->spec, shared->pages, batch(shared->group), rows(from),
+           stride(from), rows(to), stride(to));
+  };
+  add("attention", run, Form::f32, [shared, &planned]() -> Work {
+    const AttentionSpec& spec = shared->spec;
+    const double dims = spec.head_dim + spec.v_head_dim;
+    return {2 * planned.seen * spec.heads * dims,
+            planned.read * spec.kv_heads * dims * value_bytes(shared->pages.format)};
   });
   slots_[to]->converts = false;
 }
@@ -208,34 +243,41 @@ void Program::take(Step step) {
   step_ = std::move(step);
   for (auto& slot : slots_) slot->fit(slot->chosen ? step_.chosen : step_.tokens);
   for (auto& rope : ropes_) rope->fit(step_.tokens);
-  for (auto& planned : plans_)
-    planned->plan.make(batch(planned->group), planned->spec, pool_->threads());
+  for (auto& planned : plans_) plan(*planned);
 }
 
 void Program::start(int segment) {
   const size_t begin = segment == 0 ? 0 : cuts_[segment - 1];
   const size_t end = segment == segments() - 1 ? ops_.size() : cuts_[segment];
-  pool_->start([this, begin, end](Team& team) {
-    double last = now();
-    for (size_t i = begin; i < end; i++) {
-      ops_[i].run(team);
-      if (team.thread() > 0) continue;
-      const double done = now();
-      ops_[i].seconds += done - last;
-      last = done;
-    }
-  });
+  pool_->start([this, begin, end](Team& team) { run(team, begin, end); });
 }
 
-std::vector<OpTime> Program::times() const {
-  std::vector<OpTime> found;
+void Program::run(Team& team, size_t begin, size_t end) {
+  double last = now();
+  for (size_t i = begin; i < end; i++) {
+    Op& op = ops_[i];
+    op.run(team);
+    if (team.thread() > 0) continue;
+    const double done = now();
+    op.cost.seconds += done - last;
+    last = done;
+    if (!op.work) continue;
+    const Work work = op.work();
+    op.cost.operations += work.operations;
+    op.cost.bytes += work.bytes;
+  }
+}
+
+std::vector<OpCost> Program::costs() const {
+  std::vector<OpCost> found;
   for (const Op& op : ops_) {
-    auto same = std::find_if(found.begin(), found.end(),
-                             [&](const OpTime& time) { return time.name == op.name; });
-    if (same == found.end())
-      found.push_back({op.name, op.seconds});
-    else
-      same->seconds += op.seconds;
+    auto same = std::find_if(found.begin(), found.end(), [&](const OpCost& cost) {
+      return cost.name == op.cost.name && cost.form == op.cost.form;
+    });
+    if (same == found.end()) same = found.insert(same, OpCost{op.cost.name, op.cost.form});
+    same->seconds += op.cost.seconds;
+    same->operations += op.cost.operations;
+    same->bytes += op.cost.bytes;
   }
   return found;
 }

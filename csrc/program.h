@@ -32,10 +32,13 @@ struct Step {
   std::vector<int64_t> widths;
 };
 
-// Time spent in the ops of one name, as the first thread saw it.
-struct OpTime {
+// What the ops of one name have cost since the program was made.
+struct OpCost {
   std::string name;
-  double seconds;
+  Form form;              // of what they multiply
+  double seconds = 0;     // as the first thread saw it
+  double operations = 0;  // a multiply-add is two
+  double bytes = 0;       // of weights and KV read
 };
 
 using BufferId = int;
@@ -108,7 +111,7 @@ class Program {
     return slots_[buffer]->chosen ? step_.chosen : step_.tokens;
   }
 
-  std::vector<OpTime> times() const;
+  std::vector<OpCost> costs() const;
 
  private:
   // One buffer: fp32, and the other forms that its readers want.
@@ -141,18 +144,30 @@ class Program {
     AttentionSpec spec;
     int group;
     AttentionPlan plan;
+    double seen;  // (token, token it sees) pairs of the step
+    double read;  // tokens whose K and V are read
+  };
+  // What one run of an op takes, of the step at hand.
+  struct Work {
+    double operations = 0;
+    double bytes = 0;
   };
   struct Op {
-    std::string name;
+    OpCost cost;
     std::function<void(Team&)> run;
-    double seconds = 0;
+    std::function<Work()> work;
   };
 
-  void add(const std::string& name, std::function<void(Team&)> run);
+  void add(const std::string& name, std::function<void(Team&)> run, Form form = Form::f32,
+           std::function<Work()> work = {});
+  Work linear_work(const std::vector<Part>& parts, int64_t rows) const;
+  // Run ops, as one thread of the team.
+  void run(Team& team, size_t begin, size_t end);
   // Have `buffer` in `form` here, by an op of its own where its writer does not give it.
   void want(BufferId buffer, Form form);
   // The plan of layers like this one.
-  AttentionPlan& plan_for(const AttentionSpec& spec, int group);
+  Planned& plan_for(const AttentionSpec& spec, int group);
+  void plan(Planned& planned);
   BatchRows batch(int group) const;
 
   std::shared_ptr<Pool> pool_;

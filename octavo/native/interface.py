@@ -118,8 +118,9 @@ class Program(Protocol):
     def rows(self, buffer: int) -> np.ndarray:
         """float32 [rows, width], a view that holds until the next `take`."""
 
-    def times(self) -> list[tuple[str, float]]:
-        """Seconds spent since the program was made, by name of op."""
+    def costs(self) -> list[tuple[str, str, float, float, float]]:
+        """What ops have cost since the program was made, by name: (name, operand as in
+        `Native.peak`, seconds, operations, bytes of weights and KV read)."""
 
 
 # Within Native these names are the makers.
@@ -147,6 +148,13 @@ class Native(Protocol):
 
     def panel_bytes(self, format: str, k: int) -> int:
         """Bytes that 16 outputs of `k` inputs take."""
+
+    def peak(self, operand: str, threads: int, seconds: float) -> float:
+        """Multiply-adds of "f32", "bf16" or "int8": operations a second, a multiply-add being two;
+        0 where the instruction set has none of them."""
+
+    def bandwidth(self, bytes: int, threads: int, seconds: float) -> float:
+        """Bytes read a second, by all threads, of `bytes` that are read over and over."""
 
     def pack_float(self, packed: _Packed, rows: np.ndarray, first_row: int) -> None:
         """Rows of float32 [m, k], or 16-bit floats of the same format as bits."""
