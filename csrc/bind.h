@@ -9,8 +9,8 @@ void bind_pool(nanobind::module_& module);
 void bind_linear(nanobind::module_& module);
 void bind_attention(nanobind::module_& module);
 void bind_block(nanobind::module_& module);
-void bind_block(nanobind::module_& module);
 void bind_sample(nanobind::module_& module);
+void bind_limits(nanobind::module_& module);
 void bind_program(nanobind::module_& module);
 
 }  // namespace octavo

@@ -104,6 +104,12 @@ def bench(options: argparse.Namespace) -> None:
     run(options, _engine_settings(options))
 
 
+def limits(options: argparse.Namespace) -> None:
+    from octavo.bench.limits import run
+
+    run(options)
+
+
 def _parser() -> argparse.ArgumentParser:
     from octavo import __version__
 
@@ -162,6 +168,9 @@ def _add_bench(parser: argparse.ArgumentParser) -> None:
         if kind == "serve":
             sub.add_argument("--url", help="a server that runs already; default: start one")
         _add_engine(sub, positional=False)
+    sub = _command(kinds, "limits", limits, "what this machine can multiply and read at most")
+    sub.add_argument("--threads", type=int, help="up to how many; default: the usable cores")
+    sub.add_argument("--json", metavar="FILE", help="write the figures here too")
 
 
 def _add_sampling(parser: argparse.ArgumentParser, max_tokens: int) -> None:

@@ -7,6 +7,7 @@ import statistics
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from importlib.metadata import version
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -94,7 +95,7 @@ def table(name: str, repeats: Sequence[Figures]) -> str:
 
 def machine() -> dict[str, Any]:
     """What a figure means nothing without."""
-    packages = ("octavo", "torch", "numpy")
+    packages = [name for name in ("octavo", "torch", "numpy") if find_spec(name)]
     return {
         "cpu": _cpu_name(),
         "python": platform.python_version(),

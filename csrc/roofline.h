@@ -1,0 +1,25 @@
+// What the machine can do at most: rates of multiply-adds and of reading memory, measured.
+#pragma once
+
+#include <cstdint>
+
+namespace octavo {
+
+// What a multiply-add may multiply.
+enum class Operand {
+  f32,
+  bf16,  // dot products of pairs, where the instruction set has them
+  int8,  // unsigned by signed dot products, as the kernels do them
+};
+
+// Whether this instruction set has the operation.
+bool can_multiply(Operand operand);
+
+// Operations a second, a multiply-add being two, by all threads together; the best repetition of
+// those that fit in `seconds`.
+double peak(Operand operand, int threads, double seconds);
+
+// Bytes a second that all threads together read, each its own part of `bytes` over and over.
+double bandwidth(int64_t bytes, int threads, double seconds);
+
+}  // namespace octavo
