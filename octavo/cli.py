@@ -26,6 +26,14 @@ if TYPE_CHECKING:
     from octavo.llm import LLM
 
 ENGINE_PARTS = (ModelSettings, CacheSettings, SchedulerSettings, EngineSettings)
+NOT_FOR_QUALITY = (
+    "quantization",
+    "device",
+    "load_format",
+    "max_model_len",
+    "chat_template",
+    "skip_tokenizer_init",
+)
 SAMPLING_FLAGS: dict[str, type] = {
     "max_tokens": int,
     "temperature": float,
@@ -110,6 +118,12 @@ def limits(options: argparse.Namespace) -> None:
     run(options)
 
 
+def quality(options: argparse.Namespace) -> None:
+    from octavo.bench.quality import run
+
+    run(options)
+
+
 def _parser() -> argparse.ArgumentParser:
     from octavo import __version__
 
@@ -135,7 +149,7 @@ def _parser() -> argparse.ArgumentParser:
     sub = _command(commands, "pull", pull, "fetch a model and print where it lies")
     sub.add_argument("name", nargs="?", default="smollm2", help="short name or hub id")
     _command(commands, "doctor", doctor, "what this machine has, and what Octavo makes of it")
-    _add_bench(_command(commands, "bench", bench, "measure speed"))
+    _add_bench(_command(commands, "bench", bench, "measure speed and quality"))
     return top
 
 
@@ -171,6 +185,16 @@ def _add_bench(parser: argparse.ArgumentParser) -> None:
     sub = _command(kinds, "limits", limits, "what this machine can multiply and read at most")
     sub.add_argument("--threads", type=int, help="up to how many; default: the usable cores")
     sub.add_argument("--json", metavar="FILE", help="write the figures here too")
+    sub = _command(kinds, "quality", quality, "what formats of weights cost in answers")
+    sub.add_argument(
+        "--quantization",
+        action="append",
+        dest="quantizations",
+        metavar="FORMAT",
+        help="as in serving, may be repeated; default: auto, bf16, q8_0, q5_1, q4_1",
+    )
+    sub.add_argument("--json", metavar="FILE", help="write the figures here too")
+    add_flags(sub, ModelSettings, skip=NOT_FOR_QUALITY)
 
 
 def _add_sampling(parser: argparse.ArgumentParser, max_tokens: int) -> None:

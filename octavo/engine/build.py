@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from functools import partial
+from dataclasses import dataclass
 
 from tqdm import tqdm
 
@@ -34,20 +34,44 @@ from octavo.weights.open import open_checkpoint
 from octavo.worker.worker import Worker
 
 
+@dataclass(frozen=True)
+class Resolved:
+    """What computes a model, and in which numbers; only headers have been read."""
+
+    spec: ModelSpec
+    device: str
+    dtype: str
+    backend: Backend
+
+
+def resolve(settings: EngineSettings, files: ModelFiles) -> Resolved:
+    """Raises ConfigError where a setting is impossible or the model is not understood."""
+    device = pick_device(settings.model.device)
+    computed_by = implementation(settings.model.model_impl, device)
+    fast = fast_dtypes(device, computed_by)
+    dtype = compute_dtype(settings.model, default_dtype(files), fast)
+    spec = model_spec(files, ITEMSIZE[dtype])
+    return Resolved(
+        spec, device, dtype, _backend(settings, files, spec, computed_by, dtype, device)
+    )
+
+
+def watch(tensors: Iterable[str]) -> Iterable[str]:
+    """Progress of loading weights."""
+    shown: Iterable[str] = tqdm(tensors, desc="weights", unit=" tensors", leave=False, disable=None)
+    return shown
+
+
 def build_engine(settings: EngineSettings, files: ModelFiles) -> Engine:
     """An engine in this process. Nothing large is read before it is known to fit.
 
     Raises:
         ConfigError: a setting is impossible, or the model is not understood or does not fit.
     """
-    device = pick_device(settings.model.device)
-    computed_by = implementation(settings.model.model_impl, device)
-    fast = fast_dtypes(device, computed_by)
-    dtype = compute_dtype(settings.model, default_dtype(files), fast)
-    spec = model_spec(files, ITEMSIZE[dtype])
+    plan = resolve(settings, files)
+    spec, backend, dtype = plan.spec, plan.backend, plan.dtype
     longest = max_model_len(settings.model.max_model_len, spec)
-    backend = _backend(settings, files, spec, computed_by, dtype, device)
-    layout = _plan_memory(settings, spec, backend, device, longest)
+    layout = _plan_memory(settings, spec, backend, plan.device, longest)
     table = memory_table(
         spec,
         layout,
@@ -73,9 +97,6 @@ def build_engine(settings: EngineSettings, files: ModelFiles) -> Engine:
         {"model": str(files.path), "dtype": dtype, "weights": backend.weight_format}
     )
     manager = KVManager(layout, digest, settings.cache.prefix_caching)
-    watch: partial[Iterable[str]] = partial(
-        tqdm, desc="weights", unit=" tensors", leave=False, disable=None
-    )
     worker = Worker(backend.load(layout, watch), layout)
     return Engine(info, Scheduler(settings.scheduler, manager), InProcessExecutor(worker))
 
