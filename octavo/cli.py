@@ -112,6 +112,12 @@ def bench(options: argparse.Namespace) -> None:
     run(options, _engine_settings(options))
 
 
+def profile(options: argparse.Namespace) -> None:
+    from octavo.bench.run import profile as run
+
+    run(options, _engine_settings(options))
+
+
 def limits(options: argparse.Namespace) -> None:
     from octavo.bench.limits import run
 
@@ -176,12 +182,18 @@ def _add_bench(parser: argparse.ArgumentParser) -> None:
         ("serve", "mixed", "a workload over HTTP, all at once, streaming"),
     ):
         sub = kinds.add_parser(kind, help=text, description=text)
-        sub.add_argument("--workload", default=workload, help="default: %(default)s")
+        sub.add_argument(
+            "--workload", action="append", help=f"may be given several times; default: {workload}"
+        )
+        sub.set_defaults(default_workload=workload)
         sub.add_argument("--repeats", type=int, default=3, help="timed runs; medians are shown")
         sub.add_argument("--json", metavar="FILE", help="write the figures here too")
         if kind == "serve":
             sub.add_argument("--url", help="a server that runs already; default: start one")
         _add_engine(sub, positional=False)
+    sub = _command(kinds, "profile", profile, "where the time of a workload goes, op by op")
+    sub.add_argument("--workload", default="mixed", help="default: %(default)s")
+    _add_engine(sub, positional=False)
     sub = _command(kinds, "limits", limits, "what this machine can multiply and read at most")
     sub.add_argument("--threads", type=int, help="up to how many; default: the usable cores")
     sub.add_argument("--json", metavar="FILE", help="write the figures here too")

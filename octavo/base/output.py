@@ -37,6 +37,25 @@ class EngineStats(msgspec.Struct, frozen=True, kw_only=True):
     steps_total: int = 0
 
 
+class OpCost(msgspec.Struct, frozen=True):
+    """What one kind of op has cost since the model was loaded."""
+
+    name: str
+    operand: str  # numbers it multiplies: "f32", "bf16" or "int8"
+    seconds: float
+    operations: float  # a multiply-add is two
+    bytes: float  # of weights and KV read
+
+    def minus(self, other: OpCost) -> OpCost:
+        return OpCost(
+            self.name,
+            self.operand,
+            self.seconds - other.seconds,
+            self.operations - other.operations,
+            self.bytes - other.bytes,
+        )
+
+
 class Logprob(msgspec.Struct, frozen=True):
     """One token at one position, as vLLM's users know it."""
 

@@ -47,12 +47,12 @@ class Figures:
     prompt_tokens: int
     output_tokens: int
     wall_s: float
-    output_tokens_per_s: float
-    total_tokens_per_s: float
-    ttft_ms_p50: float
+    output_tok_s: float
+    total_tok_s: float
+    ttft_ms: float  # time to the first token, median over requests
     ttft_ms_p99: float
-    itl_ms_p50: float
-    itl_ms_p99: float
+    decode_ms_per_token: float  # between tokens of a request, median
+    decode_ms_p99: float
 
 
 def figures(runs: Sequence[Timeline]) -> Figures:
@@ -66,12 +66,12 @@ def figures(runs: Sequence[Timeline]) -> Figures:
         prompt_tokens=prompt,
         output_tokens=output,
         wall_s=wall,
-        output_tokens_per_s=output / wall,
-        total_tokens_per_s=(prompt + output) / wall,
-        ttft_ms_p50=_percentile(ttfts, 50),
+        output_tok_s=output / wall,
+        total_tok_s=(prompt + output) / wall,
+        ttft_ms=_percentile(ttfts, 50),
         ttft_ms_p99=_percentile(ttfts, 99),
-        itl_ms_p50=_percentile(itls, 50),
-        itl_ms_p99=_percentile(itls, 99),
+        decode_ms_per_token=_percentile(itls, 50),
+        decode_ms_p99=_percentile(itls, 99),
     )
 
 

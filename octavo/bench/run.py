@@ -1,4 +1,4 @@
-"""`octavo bench`: run a workload several times, show and write the figures."""
+"""`octavo bench`: run workloads several times, show and write the figures."""
 
 from __future__ import annotations
 
@@ -10,68 +10,119 @@ import uuid
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
+from typing import Any
 
 from octavo.base.errors import ConfigError
 from octavo.base.flags import spell
 from octavo.base.log import configure
 from octavo.base.settings import EngineSettings
+from octavo.bench import roofline
+from octavo.bench.memory import peak_rss_mb
+from octavo.bench.offline import run_in_turn, run_together
 from octavo.bench.online import own_server, run_over_http
 from octavo.bench.report import Figures, figures, machine, median, table
 from octavo.bench.workloads import Work, warm_up, workload
+from octavo.engine.build import build_engine, num_threads
+from octavo.engine.engine import Engine
 from octavo.files.locate import locate
+
+Report = dict[str, Any]
 
 
 def run(options: argparse.Namespace, settings: EngineSettings) -> None:
-    """Raises ConfigError where the workload or an option is impossible."""
+    """Raises ConfigError where a workload or an option is impossible."""
     configure()
-    works = workload(options.workload)
+    works = {name: workload(name) for name in options.workload or [options.default_workload]}
     if options.repeats < 1:
         raise ConfigError(f"--repeats must be at least 1, got {options.repeats}")
     if options.json and not Path(options.json).parent.is_dir():
         raise ConfigError(f"--json {options.json}: no such folder")
     if options.kind == "serve":
-        repeats = asyncio.run(_online(options.url, settings, works, options.repeats))
+        reports = asyncio.run(_online(options, settings, works))
     else:
-        repeats = _offline(options.kind, settings, works, options.repeats)
-    print(table(f"{options.kind} {options.workload}", repeats))
+        reports = _offline(options, settings, works)
     if options.json:
-        report = {
-            "kind": options.kind,
-            "workload": options.workload,
-            "settings": asdict(settings),
-            "machine": machine(),
-            "median": asdict(median(repeats)),
-            "runs": [asdict(r) for r in repeats],
-        }
-        Path(options.json).write_text(json.dumps(report, indent=1) + "\n", encoding="utf-8")
+        Path(options.json).write_text(json.dumps(reports, indent=1) + "\n", encoding="utf-8")
+
+
+def profile(options: argparse.Namespace, settings: EngineSettings) -> None:
+    """One run of a workload, op by op."""
+    configure()
+    works = workload(options.workload)
+    engine = _engine(settings)
+    before = engine.costs
+    if not before:
+        raise ConfigError("profile counts the ops of the native path; the device here has another")
+    result = figures(run_together(engine, works, "profile"))
+    costs = roofline.since(before, engine.costs)
+    print(roofline.table(costs, roofline.Limits.measure(num_threads(settings))))
+    ops = sum(cost.seconds for cost in costs)
+    print(f"{ops:.2f} s in ops of {result.wall_s:.2f} s; the rest decides, draws and waits")
 
 
 def _offline(
-    kind: str, settings: EngineSettings, works: Sequence[Work], repeats: int
-) -> list[Figures]:
-    from octavo.bench.offline import run_in_turn, run_together  # these bring torch
-    from octavo.engine.build import build_engine
+    options: argparse.Namespace, settings: EngineSettings, works: dict[str, list[Work]]
+) -> list[Report]:
+    engine = _engine(settings)
+    go = run_in_turn if options.kind == "latency" else run_together
+    limits = roofline.Limits.measure(num_threads(settings)) if engine.costs else None
+    reports = []
+    for name, work in works.items():
+        before = engine.costs
+        repeats = [_shown(figures(go(engine, work, f"{name} {n}"))) for n in range(options.repeats)]
+        print(table(f"{options.kind} {name}", repeats))
+        if limits is not None:
+            print(roofline.line(roofline.since(before, engine.costs), limits))
+        said = {"quantization": engine.info.weight_format, "runner": engine.info.runner}
+        reports.append(_report(options, settings, name, repeats) | said)
+    return reports
 
+
+def _engine(settings: EngineSettings) -> Engine:
     engine = build_engine(settings, locate(settings.model.model))
     print(engine.info.table, file=sys.stderr)
-    go = run_in_turn if kind == "latency" else run_together
     run_together(engine, warm_up(), "warm-up")
-    return [_shown(figures(go(engine, works, f"run {n}"))) for n in range(repeats)]
+    return engine
 
 
 async def _online(
-    url: str | None, settings: EngineSettings, works: Sequence[Work], repeats: int
-) -> list[Figures]:
-    if url is None:
+    options: argparse.Namespace, settings: EngineSettings, works: dict[str, list[Work]]
+) -> list[Report]:
+    if options.url is None:
         async with own_server(settings.model.model, spell(settings.options())) as own:
-            return await _online(own, settings, works, repeats)
+            options.url = own
+            return await _online(options, settings, works)
     session = uuid.uuid4().hex  # the server may have been measured before
-    await run_over_http(url, warm_up(), session)
-    runs = (await run_over_http(url, works, f"{session} {n}") for n in range(repeats))
-    return [_shown(figures(run)) async for run in runs]
+    await run_over_http(options.url, warm_up(), session)
+    reports = []
+    for name, work in works.items():
+        runs = (
+            await run_over_http(options.url, work, f"{session} {name} {n}")
+            for n in range(options.repeats)
+        )
+        repeats = [_shown(figures(run)) async for run in runs]
+        print(table(f"serve {name}", repeats))
+        said = {"quantization": settings.model.quantization}
+        reports.append(_report(options, settings, name, repeats) | said)
+    return reports
+
+
+def _report(
+    options: argparse.Namespace, settings: EngineSettings, name: str, repeats: Sequence[Figures]
+) -> Report:
+    return {
+        "model": settings.model.model,
+        "workload": name,
+        "kind": options.kind,
+        **asdict(median(repeats)),
+        "peak_rss_mb": peak_rss_mb(),
+        "runs": [asdict(figure) for figure in repeats],
+        "settings": asdict(settings),
+        "machine": machine(),
+    }
 
 
 def _shown(result: Figures) -> Figures:
     """A run takes a while; say that one is done."""
-    print(f"  {result.wall_s:.2f} s, {result.output_tokens_per_s:.1f} tok/s", file=sys.stderr)
+    print(f"  {result.wall_s:.2f} s, {result.output_tok_s:.1f} tok/s", file=sys.stderr)
     return result

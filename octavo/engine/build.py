@@ -101,6 +101,11 @@ def build_engine(settings: EngineSettings, files: ModelFiles) -> Engine:
     return Engine(info, Scheduler(settings.scheduler, manager), InProcessExecutor(worker))
 
 
+def num_threads(settings: EngineSettings) -> int:
+    """CPU threads that compute."""
+    return settings.model.threads or num_cores()
+
+
 def _backend(
     settings: EngineSettings,
     files: ModelFiles,
@@ -110,7 +115,7 @@ def _backend(
     device: str,
 ) -> Backend:
     checkpoint = open_checkpoint(files, settings.model.load_format, spec, settings.seed)
-    threads = settings.model.threads or num_cores()
+    threads = num_threads(settings)
     wanted = quantization(settings.model, computed_by)
     if computed_by == "native":
         return NativeBackend(spec, checkpoint, dtype, wanted, threads)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from octavo.base.output import Delta, EngineStats
+from octavo.base.output import Delta, EngineStats, OpCost
 from octavo.base.plan import StepResult
 from octavo.base.request import Request
 from octavo.core.scheduler import Scheduler
@@ -27,6 +27,11 @@ class Engine:
     @property
     def stats(self) -> EngineStats:
         return self._scheduler.stats()
+
+    @property
+    def costs(self) -> list[OpCost]:
+        """Where time went in the device's ops, since the model was loaded."""
+        return self._executor.costs()
 
     def add(self, request: Request) -> None:
         self._scheduler.add(request)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any, Protocol
 
 from octavo.base.log import logger
+from octavo.base.output import OpCost
 from octavo.base.plan import StepPlan, StepResult
 from octavo.worker.worker import Ticket, Worker
 
@@ -16,6 +17,7 @@ class Executor(Protocol):
 
     def submit(self, plan: StepPlan) -> Any: ...
     def finish(self, ticket: Any) -> StepResult: ...
+    def costs(self) -> list[OpCost]: ...
 
 
 class InProcessExecutor:
@@ -23,6 +25,9 @@ class InProcessExecutor:
 
     def __init__(self, worker: Worker) -> None:
         self._worker = worker
+
+    def costs(self) -> list[OpCost]:
+        return self._worker.costs()
 
     def submit(self, plan: StepPlan) -> Ticket | StepResult:
         try:

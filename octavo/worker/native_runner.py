@@ -7,6 +7,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 import numpy as np
 
 from octavo.base.kv import KVLayout
+from octavo.base.output import OpCost
 from octavo.models.spec import ModelSpec
 from octavo.native.interface import Native
 from octavo.native.kv import allocate
@@ -60,6 +61,9 @@ class NativeRunner:
     def sample(self, logits: np.ndarray, rows: list[SamplingRow]) -> list[Drawn]:
         self.program.wait()
         return sample(self._pool, logits, rows)
+
+    def costs(self) -> list[OpCost]:
+        return [OpCost(*cost) for cost in self.program.costs()]
 
     def hidden(self, layer: int) -> np.ndarray:
         """Output of a layer that `hidden_of` named, at the chosen tokens: [S, hidden] float32."""

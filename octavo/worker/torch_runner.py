@@ -11,6 +11,7 @@ import torch
 from octavo.attention.backend import AttentionBackend
 from octavo.attention.reference import ReferenceAttention
 from octavo.base.kv import KVLayout
+from octavo.base.output import OpCost
 from octavo.layers.context import StepContext
 from octavo.layers.decoder import Decoder
 from octavo.layers.params import Params
@@ -56,6 +57,9 @@ class TorchRunner:
     @torch.inference_mode()
     def sample(self, logits: torch.Tensor, rows: list[SamplingRow]) -> list[Drawn]:
         return sample(logits, rows)
+
+    def costs(self) -> list[OpCost]:
+        return []
 
     def _tensor(self, array: np.ndarray) -> torch.Tensor:
         return torch.from_numpy(array).to(self._device)

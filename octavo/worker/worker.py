@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any, Protocol
 
 from octavo.base.kv import KVLayout
+from octavo.base.output import OpCost
 from octavo.base.plan import Sampled, StepPlan, StepResult
 from octavo.sampling.rows import Drawn, SamplingRow
 from octavo.worker.batch import Batch, build_batch
@@ -19,6 +20,9 @@ class Runner(Protocol):
 
     def sample(self, logits: Any, rows: list[SamplingRow]) -> list[Drawn]:
         """End the step that `forward` started, and draw a token for each row; there may be none."""
+
+    def costs(self) -> list[OpCost]:
+        """By kind of op, since the model was loaded; empty where nobody counts."""
 
 
 class Ticket:
@@ -38,6 +42,9 @@ class Worker:
         self._block_size = layout.block_size
         self._num_groups = len(layout.groups)
         self._states = States(self._num_groups)
+
+    def costs(self) -> list[OpCost]:
+        return self._runner.costs()
 
     def forward(self, plan: StepPlan) -> Ticket:
         self._states.follow(plan)

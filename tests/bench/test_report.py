@@ -22,12 +22,12 @@ def test_figures():
     f = figures(RUNS)
     assert (f.requests, f.prompt_tokens, f.output_tokens) == (2, 40, 6)
     assert f.wall_s == 4.0
-    assert f.output_tokens_per_s == 1.5
-    assert f.total_tokens_per_s == 11.5
-    assert f.ttft_ms_p50 == pytest.approx(2000)
+    assert f.output_tok_s == 1.5
+    assert f.total_tok_s == 11.5
+    assert f.ttft_ms == pytest.approx(2000)
     assert RUNS[0].itls == [0.5, 0.5, 0.5]
-    assert f.itl_ms_p50 == pytest.approx(500)
-    assert f.itl_ms_p99 == pytest.approx(985)
+    assert f.decode_ms_per_token == pytest.approx(500)
+    assert f.decode_ms_p99 == pytest.approx(985)
 
 
 def test_medians_are_taken_field_by_field():
@@ -51,10 +51,28 @@ def test_each_kind_measures_and_writes(kind, tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(run, "workload", lambda name: [Work([5] * 20, 4), Work([6] * 9, 3)])
     out = tmp_path / "figures.json"
     flags = ["--model", str(folder), "--kv-memory", "8MiB", "--threads", "1", "--repeats", "2"]
+    flags += ["--workload", "single", "--workload", "mixed"]
     assert main(["bench", kind, *flags, "--json", str(out)]) == 0
-    report = json.loads(out.read_text())
-    assert len(report["runs"]) == 2
-    assert report["median"]["output_tokens"] == 7
-    assert report["median"]["output_tokens_per_s"] > 0
-    assert report["machine"]["torch"]
-    assert "ttft_ms_p50" in capsys.readouterr().out
+    reports = json.loads(out.read_text())
+    assert [report["workload"] for report in reports] == ["single", "mixed"]
+    for report in reports:
+        assert len(report["runs"]) == 2
+        assert report["output_tokens"] == 7
+        assert report.keys() > {"model", "quantization", "machine", "settings"}
+        for figure in ("wall_s", "output_tok_s", "total_tok_s", "ttft_ms", "decode_ms_per_token"):
+            assert report[figure] > 0
+        assert report["peak_rss_mb"] > 20
+    shown = capsys.readouterr().out
+    assert "decode_ms_per_token" in shown
+    assert ("roofline: " in shown) == (kind != "serve")
+
+
+def test_profile_tells_op_by_op(tmp_path, monkeypatch, capsys):
+    tiny_model(tmp_path, "llama", vocab_size=40_000)
+    monkeypatch.setattr(run, "workload", lambda name: [Work([5] * 20, 4)])
+    assert main(["bench", "profile", "--model", str(tmp_path), "--kv-memory", "8MiB"]) == 0
+    shown = capsys.readouterr().out
+    assert all(op in shown for op in ("qkv", "attention", "gate_up", "down", "head"))
+    flags = ["--model", str(tmp_path), "--kv-memory", "8MiB", "--model-impl", "torch"]
+    assert main(["bench", "profile", *flags]) == 1
+    assert "native path" in capsys.readouterr().err

@@ -27,6 +27,11 @@ def greedy(model, prompt: list[int], length: int) -> list[int]:
     return ids[len(prompt) :]
 
 
+@pytest.fixture(params=["native", "torch"])
+def impl(request) -> str:
+    return request.param
+
+
 @pytest.fixture(scope="module", params=FAMILIES)
 def case(request, tmp_path_factory):
     """(folder, prompts, the tokens that Transformers generates)"""
@@ -47,10 +52,10 @@ def tokens(outputs):
 
 
 @pytest.mark.parametrize("chunk", [None, 1, 7, 16])
-def test_in_chunks_warm_and_cold(case, chunk):
+def test_in_chunks_warm_and_cold(case, impl, chunk):
     folder, prompts, expected = case
     limits = {"max_num_seqs": chunk, "max_num_batched_tokens": chunk} if chunk else {}
-    llm = load(folder, **limits)
+    llm = load(folder, model_impl=impl, **limits)
     cold = llm.generate(prompts, GREEDY, use_tqdm=False)
     assert tokens(cold) == expected
     warm = llm.generate(prompts, GREEDY, use_tqdm=False)
@@ -58,19 +63,22 @@ def test_in_chunks_warm_and_cold(case, chunk):
     assert [o.num_cached_tokens for o in warm] == [(len(p) - 1) // 16 * 16 for p in prompts]
 
 
-def test_without_prefix_caching_and_with_odd_blocks(case):
+@pytest.mark.parametrize("impl,block_size", [("torch", 5), ("native", 48)])
+def test_without_prefix_caching_and_with_odd_blocks(case, impl, block_size):
     folder, prompts, expected = case
-    llm = load(folder, prefix_caching=False, block_size=5)
+    llm = load(folder, model_impl=impl, prefix_caching=False, block_size=block_size)
     for _ in range(2):
         outputs = llm.generate(prompts, GREEDY, use_tqdm=False)
         assert tokens(outputs) == expected
         assert not any(o.num_cached_tokens for o in outputs)
 
 
-def test_when_every_request_is_preempted_again_and_again(case, monkeypatch):
+def test_when_every_request_is_preempted_again_and_again(case, impl, monkeypatch):
     """Urgent neighbours fill the pool to the last slot, so that their next token takes all."""
     folder, prompts, expected = case
-    llm = load(folder, kv_memory=blocks(folder, 9), max_model_len=144, policy="priority")
+    llm = load(
+        folder, model_impl=impl, kv_memory=blocks(folder, 9), max_model_len=144, policy="priority"
+    )
     scheduler = llm._local.engine._scheduler
     preempted: Counter[str] = Counter()
     preempt = scheduler._preempt
