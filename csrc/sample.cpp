@@ -5,6 +5,7 @@
 #include <limits>
 #include <memory>
 #include <numeric>
+#include <span>
 
 #include "select.h"
 
@@ -44,14 +45,15 @@ struct Scratch {
   explicit Scratch(int64_t vocab)
       : edited(new float[vocab]), values(new float[vocab]), weights(new float[vocab + W]),
         ids(new int32_t[vocab]), groups(new float[tiles_of(vocab) * W]),
-        sums(new double[tiles_of(vocab)]) {}
+        sums(new double[tiles_of(vocab)]), uses(new int32_t[vocab]()) {}
 
-  std::unique_ptr<float[]> edited;   // a row's logits, where it has edits
+  std::unique_ptr<float[]> edited;   // a row's logits, where it has edits or penalties
   std::unique_ptr<float[]> values;   // candidates for the draw
   std::unique_ptr<float[]> weights;  // theirs
   std::unique_ptr<int32_t[]> ids;    // theirs
   std::unique_ptr<float[]> groups;   // see select.h
   std::unique_ptr<double[]> sums;    // of a tile's weights
+  std::unique_ptr<int32_t[]> uses;   // of a token in a row; all 0 between rows
 };
 
 double total(const double* sums, int64_t n) {
@@ -77,8 +79,9 @@ OCTAVO_INLINE void sum_tiles(int64_t n, double* sums, F weights_at) {
 // weights[i] = e^((logits[i] - peak) / temperature), 0 below min_p; sums of their tiles.
 void weigh(const float* logits, int64_t n, float peak, float temperature, float min_p,
            float* weights, double* sums) {
+  const float inverse = 1 / temperature;
   sum_tiles(n, sums, [&](int64_t i) {
-    const F32 weight = exp((load_some(logits + i, n - i, -INF) - peak) / temperature);
+    const F32 weight = exp((load_some(logits + i, n - i, -INF) - peak) * inverse);
     const F32 kept = weight < splat(min_p) ? F32{} : weight;
     store(weights + i, kept);
     return kept;
@@ -136,19 +139,39 @@ int64_t draw(const float* logits, int64_t vocab, float peak, const Controls& c, 
   return s.ids[draw_among(s.values.get(), count, peak, c, s)];
 }
 
-// The row's logits with its edits.
-const float* edit(const SampleJob& job, int64_t row, Scratch& s) {
-  const float* logits = job.logits + row * job.vocab;
-  const auto before = [](const Edit& edit, int64_t row) { return edit.row < row; };
-  const Edit* end = job.edits + job.num_edits;
-  const Edit* edit = std::lower_bound(job.edits, end, row, before);
-  if (edit == end || edit->row != row) return logits;
-  std::copy_n(logits, job.vocab, s.edited.get());
-  for (; edit != end && edit->row == row; edit++) {
-    float& x = s.edited[static_cast<int64_t>(edit->token)];
-    const float scale = static_cast<float>(edit->scale);
-    x = (x > 0 ? x / scale : x * scale) + static_cast<float>(edit->shift);
+float scaled(float logit, float scale) { return logit > 0 ? logit / scale : logit * scale; }
+
+// Each token once, however often it is there.
+void penalise(const SampleJob& job, const Controls& c, float* logits, int32_t* uses) {
+  const std::span known(job.tokens + static_cast<int64_t>(c.known),
+                        job.tokens + static_cast<int64_t>(c.end));
+  const auto generated = known.subspan(static_cast<size_t>(c.generated - c.known));
+  if (c.repetition != 1) {
+    const float scale = static_cast<float>(c.repetition);
+    for (int32_t token : known)
+      if (uses[token]++ == 0) logits[token] = scaled(logits[token], scale);
+    for (int32_t token : known) uses[token] = 0;
   }
+  for (int32_t token : generated) uses[token]++;
+  for (int32_t token : generated) {
+    if (uses[token] == 0) continue;
+    logits[token] -= static_cast<float>(c.frequency * uses[token] + c.presence);
+    uses[token] = 0;
+  }
+}
+
+// The row's logits with its edits and penalties.
+const float* adjust(const SampleJob& job, int64_t row, Scratch& s) {
+  const float* logits = job.logits + row * job.vocab;
+  const Controls& c = job.controls[row];
+  const auto [begin, end] = std::equal_range(
+      job.edits, job.edits + job.num_edits, Edit{static_cast<double>(row), 0, 0},
+      [](const Edit& a, const Edit& b) { return a.row < b.row; });
+  if (begin == end && c.known == c.end) return logits;
+  std::copy_n(logits, job.vocab, s.edited.get());
+  for (const Edit* edit = begin; edit != end; edit++)
+    s.edited[static_cast<int64_t>(edit->token)] += static_cast<float>(edit->shift);
+  penalise(job, c, s.edited.get(), s.uses.get());
   return s.edited.get();
 }
 
@@ -188,7 +211,7 @@ void tell_logprobs(const SampleJob& job, int64_t row, int64_t count, Scratch& s)
 
 void sample_row(const SampleJob& job, int64_t row, Scratch& s) {
   const Controls& c = job.controls[row];
-  const float* logits = edit(job, row, s);
+  const float* logits = adjust(job, row, s);
   const float peak = group_maxima(logits, job.vocab, s.groups.get());
   job.drawn[row] = {-1, peak, 0, 0};
   if (!std::isfinite(peak)) return;

@@ -1,4 +1,4 @@
-// From logits to one token a row: edits, temperature, min_p, top_k, top_p, one uniform; and the
+// From logits to one token a row: edits, penalties, temperature, min_p, top_k, top_p, one uniform; and the
 // logprobs of the logits as they came. A row's result depends on that row alone, bit for bit.
 //
 // min_p and top_p act on weights relative to the likeliest token's, top_k on logits; equals at a
@@ -23,19 +23,24 @@ struct Controls {
   double top_p;        // 1 is off
   double noise;        // uniform in [0, 1)
   double logprobs;     // how many likeliest tokens to tell; -1: not even the drawn token's logprob
+  double repetition;   // divides positive logits of tokens known, multiplies others; 1 is off
+  double frequency;    // taken from a token's logit for each time it was generated
+  double presence;     // taken once from the logit of each token generated
+  double known;        // where in SampleJob::tokens the row's tokens begin: the prompt,
+  double generated;    // then what was generated,
+  double end;
 };
 
-// A change to one logit before anything is drawn: x = (x > 0 ? x / scale : x * scale) + shift.
+// A number to add to a logit before anything else.
 struct Edit {
   double row;
   double token;
-  double scale;
   double shift;
 };
 
 struct Drawn {
   double token;    // -1 where the peak is not finite
-  double peak;     // the largest logit after edits; NaN if any is
+  double peak;     // the largest logit after edits and penalties; NaN if any is
   double logprob;  // of the token; this and rank only where they are asked for
   double rank;     // of the token, from 1
 };
@@ -50,7 +55,8 @@ struct SampleJob {
   int64_t vocab;
   const float* logits;       // [rows][vocab]
   const Controls* controls;  // [rows]
-  const Edit* edits;         // by row, and in the order in which they act
+  const int32_t* tokens;     // that rows with penalties know
+  const Edit* edits;         // by row
   int64_t num_edits;
   Drawn* drawn;              // [rows]
   Likely* likely;            // [rows][width], likeliest first, equals by lower id

@@ -19,6 +19,7 @@ class Pool(Protocol):
         self,
         logits: np.ndarray,
         controls: np.ndarray,
+        tokens: np.ndarray,
         edits: np.ndarray,
         drawn: np.ndarray,
         likely: np.ndarray,
@@ -158,6 +159,9 @@ class Native(Protocol):
 
     def pack_float(self, packed: _Packed, rows: np.ndarray, first_row: int) -> None:
         """Rows of float32 [m, k], or 16-bit floats of the same format as bits."""
+
+    def unpack(self, packed: _Packed, first_row: int, values: np.ndarray) -> None:
+        """float32 [m, k] := the weights of m outputs."""
 
     def pack_blocks(self, packed: _Packed, rows: np.ndarray, first_row: int) -> None:
         """Rows as GGUF packs them, uint8 [m, bytes]."""

@@ -6,11 +6,14 @@ Here are the arrays that csrc/sample.h reads and fills.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import accumulate
+from operator import itemgetter
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from octavo.base.plan import TokenLogprobs
+from octavo.base.sampling_params import SamplingParams
 from octavo.native.interface import Pool
 from octavo.sampling.rows import (
     Drawn,
@@ -19,11 +22,10 @@ from octavo.sampling.rows import (
     fault,
     masks,
     noise,
-    repetitions,
-    usage,
 )
 
 Doubles = NDArray[np.float64]
+Tokens = NDArray[np.int32] | NDArray[np.int64]
 
 
 def sample(pool: Pool, logits: NDArray[np.float32], rows: Sequence[SamplingRow]) -> list[Drawn]:
@@ -39,27 +41,41 @@ def sample(pool: Pool, logits: NDArray[np.float32], rows: Sequence[SamplingRow])
     drawn = np.empty((len(rows), 4))
     width = min(vocab, max(row.params.logprobs or 0 for row in rows))
     likely = np.empty((len(rows), width, 2))
-    pool.sample(logits, _controls(rows, vocab), _edits(rows), drawn, likely)
+    known = [row.known if _penalised(row.params) else row.known[:0] for row in rows]
+    tokens = np.concatenate(known, dtype=np.int32, casting="same_kind")
+    pool.sample(logits, _controls(rows, known, vocab), tokens, _edits(rows), drawn, likely)
     return [
         _drawn(row, found, top)
         for row, found, top in zip(rows, drawn.tolist(), likely, strict=True)
     ]
 
 
-def _controls(rows: Sequence[SamplingRow], vocab: int) -> Doubles:
-    """[rows, 6]: temperature, min_p, top_k, top_p, noise, logprobs."""
+def _penalised(params: SamplingParams) -> bool:
+    added = params.frequency_penalty or params.presence_penalty
+    return params.repetition_penalty != 1 or bool(added)
+
+
+def _controls(rows: Sequence[SamplingRow], known: Sequence[Tokens], vocab: int) -> Doubles:
+    """[rows, 12], the fields of `Controls` in csrc/sample.h."""
     uniforms = iter(noise([row for row in rows if not row.greedy]).tolist())
+    ends = accumulate(len(tokens) for tokens in known)
     return np.array(
         [
             (
-                0.0 if row.greedy else p.temperature,
+                0 if row.greedy else p.temperature,
                 p.min_p,
                 min(p.top_k, vocab),
                 p.top_p,
-                0.0 if row.greedy else next(uniforms),
+                0 if row.greedy else next(uniforms),
                 -1 if p.logprobs is None else min(p.logprobs, vocab),
+                p.repetition_penalty,
+                p.frequency_penalty,
+                p.presence_penalty,
+                end - len(tokens),
+                end - len(tokens[row.prompt_len :]),
+                end,
             )
-            for row in rows
+            for row, tokens, end in zip(rows, known, ends, strict=True)
             for p in (row.params,)
         ],
         dtype=np.float64,
@@ -78,17 +94,12 @@ def _drawn(row: SamplingRow, found: list[float], top: Doubles) -> Drawn:
 
 
 def _edits(rows: Sequence[SamplingRow]) -> Doubles:
-    """[edits, 4]: row, token, and scale and shift of its logit, by row and in order."""
-    parts = [
-        *(_edit(row, tokens, 1, shift) for row, tokens, shift in biases(rows) + masks(rows)),
-        *(_edit(row, tokens, scale, 0) for row, tokens, scale in repetitions(rows)),
-        *(_edit(row, tokens, 1, shift) for row, tokens, shift in usage(rows)),
-    ]
-    edits = np.concatenate([np.empty((0, 4)), *parts])
-    return edits[np.argsort(edits[:, 0], kind="stable")]
+    """[edits, 3], row, token and what is added to its logit, by row."""
+    shifts = sorted(biases(rows) + masks(rows), key=itemgetter(0))
+    return np.concatenate([np.empty((0, 3)), *(_edit(*triple) for triple in shifts)])
 
 
-def _edit(row: int, tokens: ArrayLike, scale: ArrayLike, shift: ArrayLike) -> Doubles:
-    edit = np.empty((len(np.asarray(tokens)), 4))
-    edit[:, 0], edit[:, 1], edit[:, 2], edit[:, 3] = row, tokens, scale, shift
+def _edit(row: int, tokens: ArrayLike, shift: ArrayLike) -> Doubles:
+    edit = np.empty((len(np.asarray(tokens)), 3))
+    edit[:, 0], edit[:, 1], edit[:, 2] = row, tokens, shift
     return edit
