@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable
 from typing import Protocol
 
 from octavo.base.kv import KVLayout
+from octavo.engine.hardware import require_torch
 from octavo.models import memory
 from octavo.models.memory import ITEMSIZE
 from octavo.models.spec import ModelSpec
@@ -74,6 +75,7 @@ class TorchBackend:
     def __init__(
         self, spec: ModelSpec, checkpoint: Checkpoint, dtype: str, device: str, threads: int
     ) -> None:
+        require_torch("model_impl torch")
         self._spec, self._checkpoint, self._dtype = spec, checkpoint, dtype
         self._device, self._threads = device, threads
         self.name = f"torch {device}"

@@ -7,6 +7,7 @@ import torch
 
 from octavo.base.errors import ConfigError
 from octavo.engine import hardware
+from octavo.engine.backends import TorchBackend
 from octavo.engine.hardware import cpu_model, cuda_devices, pick_device
 
 
@@ -44,6 +45,11 @@ def test_no_torch(gpu, no_torch):
     assert pick_device("auto") == "cpu"
     with pytest.raises(ConfigError, match=r"device cuda needs PyTorch: .*'octavo\[torch\]'"):
         pick_device("cuda")
+
+
+def test_computing_with_torch_is_refused_where_it_is_missing(no_torch):
+    with pytest.raises(ConfigError, match="model_impl torch needs PyTorch"):
+        TorchBackend(None, None, "float32", "cpu", 1)
 
 
 def test_without_a_gpu_torch_is_not_asked(tmp_path, monkeypatch):
