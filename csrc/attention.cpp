@@ -70,13 +70,13 @@ struct Queries {
 // Over no tokens; a sink is a token without a value.
 void clear(const SoftmaxState& state, const AttentionSpec& spec, int head) {
   std::fill_n(state.out, spec.v_head_dim, 0.f);
-  *state.maximum = spec.sinks != nullptr ? spec.sinks[head] : kNever;
+  *state.maximum = spec.sinks != nullptr ? spec.sinks[head] * kLog2E : kNever;
   *state.sum = spec.sinks != nullptr ? 1.f : 0.f;
 }
 
 void merge(const SoftmaxState& into, const SoftmaxState& from, int dim) {
   const float old_max = *into.maximum, new_max = *from.maximum;
-  const float smaller = exp(-abs(splat(old_max - new_max)))[0];
+  const float smaller = exp2(-abs(splat(old_max - new_max)))[0];
   const float keep = new_max > old_max ? smaller : 1.f;
   const float add = new_max > old_max ? 1.f : smaller;
   *into.maximum = std::max(old_max, new_max);
@@ -93,7 +93,7 @@ void finish(const Queries& queries, int query, const SoftmaxState& state) {
   for (int j = 0; j < dim; j++) out[j] = state.out[j] * scale;
 }
 
-// ---- one item ----
+// ---- tiles ----
 
 struct Tile {
   int begin, rows;  // queries
@@ -133,17 +133,17 @@ template <KVFormat F>
 Chunk<F> find_chunk(const Queries& queries, int index) {
   const Layer& layer = queries.layer;
   const KVPages& pages = layer.pages;
-  Chunk<F> chunk{{}, {}, layer.spec.head_dim, layer.spec.v_head_dim, layer.spec.scale,
+  Chunk<F> chunk{{}, {}, {}, layer.spec.head_dim, layer.spec.v_head_dim, layer.spec.scale,
                  layer.spec.soft_cap};
-  const int per_page = pages.block_size / PANEL, first = index * kChunk;
-  const int begin = std::max(0, queries.oldest(0) - first);
+  const int first = index * kChunk, per_page = pages.block_size / PANEL;
+  const int begin = std::max(0, queries.oldest(0) - first) / PANEL;
   const int end = std::min(kChunk, queries.position(queries.count() - 1) + 1 - first);
-  for (int i = begin / PANEL; i * PANEL < end; i++) {
-    const int sub = index * kSubBlocks + i;
-    const int32_t page = layer.batch.page(queries.work.row, sub / per_page);
-    const int inside = sub % per_page;
+  int block = (first / PANEL + begin) / per_page, inside = (first / PANEL + begin) % per_page;
+  for (int i = begin; i * PANEL < end; i++) {
+    const int32_t page = layer.batch.page(queries.work.row, block);
     chunk.keys[i] = reinterpret_cast<Unit<F>*>(pages.keys(page, inside, queries.kv_head));
     chunk.values[i] = reinterpret_cast<Unit<F>*>(pages.values(page, inside, queries.kv_head));
+    if (++inside == per_page) inside = 0, block++;
   }
   return chunk;
 }
@@ -161,51 +161,79 @@ void run_tile(int rows, const float* q, const Chunk<F>& chunk, const Span* seen,
   }
 }
 
-// One chunk for all queries of a KV head. `q` packed; `states` [queries], unused where split;
-// `local` [kTileRows] is this chunk's own.
+// One item on one thread: queries, states of all its queries, and states of a tile over one chunk.
 template <KVFormat F>
-void run_chunk(const Queries& queries, int index, const float* q, float* states, float* local) {
-  const int dim = queries.layer.spec.v_head_dim;
-  const bool split = queries.work.split;
-  const Chunk<F> chunk = find_chunk<F>(queries, index);
-  for (int i = 0; i < tile_count(queries.count()); i++) {
-    const Tile tile = tile_of(queries.count(), i);
-    Span seen[kTileRows];
-    SoftmaxState own[kTileRows];
-    for (int m = 0; m < tile.rows; m++) {
-      seen[m] = queries.seen(tile.begin + m, index);
-      own[m] = split ? queries.partial(index, tile.begin + m) : queries.state(local, m);
+class Item {
+ public:
+  Item(const Layer& layer, const AttentionWork& work, float* scratch)
+      : layer_(layer), work_(work), count_(work.tokens * layer.spec.group()) {
+    const int64_t rows = int64_t{work.kv_heads} * count_;
+    q_ = scratch;
+    states_ = q_ + rows * layer.spec.head_dim;
+    local_ = states_ + rows * SoftmaxState::size(layer.spec.v_head_dim);
+  }
+
+  void run() {
+    for (int head = 0; head < work_.kv_heads; head++) start(queries(head), head);
+    Chunk<F> chunk = find(0);
+    for (int i = 0; i < work_.chunks * work_.kv_heads; i++) {
+      const Chunk<F> next = find(i + 1);
+      for (int sub = 0; sub < kSubBlocks; sub++)
+        chunk.next[sub] = next.keys[sub] != nullptr ? next.keys[sub] : chunk.values[sub];
+      run_chunk(i % work_.kv_heads, chunk_of(i), chunk);
+      chunk = next;
     }
-    run_tile<F>(tile.rows, q + tile.begin * queries.layer.spec.head_dim, chunk, seen, own);
-    for (int m = 0; m < tile.rows && !split; m++)
-      if (!seen[m].empty()) merge(queries.state(states, tile.begin + m), own[m], dim);
+    for (int head = 0; head < work_.kv_heads && !work_.split; head++)
+      for (int i = 0; i < count_; i++) finish(queries(head), i, state(head, i));
   }
-}
 
-template <KVFormat F>
-void run_item(const Layer& layer, const AttentionWork& work, float* scratch) {
-  const int count = work.tokens * layer.spec.group();
-  const int64_t state = SoftmaxState::size(layer.spec.v_head_dim);
-  float* const states = scratch + int64_t{work.kv_heads} * count * layer.spec.head_dim;
-  float* const local = states + work.kv_heads * count * state;
-  const auto queries = [&](int head) { return Queries{layer, work, work.kv_head + head}; };
-  const auto q = [&](int head) { return scratch + int64_t{head} * count * layer.spec.head_dim; };
-  for (int head = 0; head < work.kv_heads; head++) {
+ private:
+  Queries queries(int head) const { return {layer_, work_, work_.kv_head + head}; }
+  float* q(int head, int query) const {
+    return q_ + (int64_t{head} * count_ + query) * layer_.spec.head_dim;
+  }
+  SoftmaxState state(int head, int query) const {
+    return queries(head).state(states_, head * count_ + query);
+  }
+
+  // Chunks of KV heads are taken in this order, so that a page's bytes are read close together.
+  int chunk_of(int turn) const { return work_.chunk + turn / work_.kv_heads; }
+  Chunk<F> find(int turn) const {
+    if (turn == work_.chunks * work_.kv_heads) return {};
+    return find_chunk<F>(queries(turn % work_.kv_heads), chunk_of(turn));
+  }
+
+  void start(const Queries& queries, int head) {
+    for (int i = 0; i < tile_count(count_); i++) {
+      const Tile tile = tile_of(count_, i);
+      pack<F>(queries, tile, q(head, tile.begin));
+    }
+    for (int i = 0; i < count_; i++) clear(state(head, i), layer_.spec, queries.head(i));
+  }
+
+  void run_chunk(int head, int index, const Chunk<F>& chunk) {
     const Queries these = queries(head);
-    for (int i = 0; i < tile_count(count); i++)
-      pack<F>(these, tile_of(count, i), q(head) + tile_of(count, i).begin * layer.spec.head_dim);
-    for (int i = 0; i < count; i++)
-      clear(these.state(states + head * count * state, i), layer.spec, these.head(i));
+    for (int i = 0; i < tile_count(count_); i++) {
+      const Tile tile = tile_of(count_, i);
+      Span seen[kTileRows];
+      SoftmaxState own[kTileRows];
+      for (int m = 0; m < tile.rows; m++) {
+        seen[m] = these.seen(tile.begin + m, index);
+        own[m] = work_.split ? these.partial(index, tile.begin + m) : these.state(local_, m);
+      }
+      run_tile<F>(tile.rows, q(head, tile.begin), chunk, seen, own);
+      for (int m = 0; m < tile.rows && !work_.split; m++)
+        if (!seen[m].empty()) merge(state(head, tile.begin + m), own[m], layer_.spec.v_head_dim);
+    }
   }
-  for (int chunk = work.chunk; chunk < work.chunk + work.chunks; chunk++)
-    for (int head = 0; head < work.kv_heads; head++)
-      run_chunk<F>(queries(head), chunk, q(head), states + head * count * state, local);
-  for (int head = 0; head < work.kv_heads && !work.split; head++)
-    for (int i = 0; i < count; i++)
-      finish(queries(head), i, queries(head).state(states + head * count * state, i));
-}
 
-// What run_item does where it is not split, from the states that it left.
+  const Layer& layer_;
+  const AttentionWork& work_;
+  const int count_;  // queries of one KV head
+  float *q_, *states_, *local_;
+};
+
+// What an item does at once where it is not split: here from the states that its parts left.
 void run_merge(const Layer& layer, const AttentionWork& work, float* scratch) {
   for (int head = work.kv_head; head < work.kv_head + work.kv_heads; head++) {
     const Queries queries{layer, work, head};
@@ -225,7 +253,7 @@ void run(Team& team, const Layer& layer) {
   const AttentionPlan& plan = layer.plan;
   float* const scratch = plan.scratch(team.thread());
   team.each(plan.items().size(), 1,
-            [&](int64_t i) { run_item<F>(layer, plan.items()[i], scratch); });
+            [&](int64_t i) { Item<F>(layer, plan.items()[i], scratch).run(); });
   if (plan.merges().empty()) return;
   team.each(plan.merges().size(), 1,
             [&](int64_t i) { run_merge(layer, plan.merges()[i], scratch); });

@@ -58,8 +58,8 @@ struct AttentionWork {
   int64_t partial;  // the number of the state of chunk 0, KV head 0, query 0
 };
 
-// A row's softmax over some tokens, unfinished: V weighted by exp(score - maximum), and the sum of
-// these weights.
+// A row's softmax over some tokens, unfinished: V weighted by 2^(score - maximum), and the sum of
+// these weights; scores count in units of ln 2.
 struct SoftmaxState {
   float* out;  // [v_head_dim], padded to whole vectors
   float* maximum;

@@ -17,18 +17,6 @@ namespace octavo {
 
 inline constexpr int kSubBlocks = kChunk / PANEL;  // in a chunk
 
-// Vectors that a tile of `rows` rows accumulates at once: enough chains to hide the latency of
-// fma, few enough for the register file.
-constexpr int tile_vectors(int rows) {
-#if defined(__AVX512F__)
-  return rows <= 3 ? 8 : 4;
-#elif defined(__AVX2__)
-  return rows == 1 ? 8 : rows <= 3 ? 4 : 2;
-#else
-  return rows > 0 ? 1 : 0;
-#endif
-}
-
 // ---- a format's numbers ----
 
 // Pairs lie in one 32-bit unit; both are multiplied in one step.
@@ -43,6 +31,20 @@ using Unit = std::conditional_t<
 template <KVFormat F>
 using Units = std::conditional_t<F == KVFormat::bf16, U32, F32>;
 
+// Vectors that a tile of `rows` rows accumulates at once: enough chains to hide the latency of
+// fma, few enough for the register file (pairs need some of it to be taken apart).
+template <KVFormat F>
+constexpr int tile_vectors(int rows) {
+#if defined(__AVX512F__)
+  return rows <= 3 ? 8 : 4;
+#elif defined(__AVX2__)
+  if (F == KVFormat::bf16) return rows == 1 ? 8 : rows == 2 ? 4 : 2;
+  return rows == 1 ? 8 : rows <= 3 ? 4 : 2;
+#else
+  return rows > 0 ? 1 : 0;
+#endif
+}
+
 // Whether factors are rounded to bf16 and multiplied in pairs.
 #if defined(__AVX512BF16__)
 template <KVFormat F>
@@ -52,7 +54,7 @@ template <KVFormat F>
 inline constexpr bool kPairs = false;
 #endif
 
-// Floats between the factors of one step and those of the next, in units of one row's.
+// Factors of a row, each a float in size, for one unit.
 template <KVFormat F>
 inline constexpr int kFactors = kPairs<F> ? 1 : kTogether<F>;
 
@@ -67,37 +69,68 @@ OCTAVO_INLINE Units<F> load_units(const Unit<F>* from, int count) {
   else return load_as<Units<F>>(from);
 }
 
-// acc[m][n] += factors of row m * units n. Factor number k of row m is at a[k * AK + m * AM].
-template <KVFormat F, int M, int N, int AK, int AM>
-OCTAVO_INLINE void multiply_step(F32 (&acc)[M][N], const float* a, const Units<F> (&b)[N]) {
-  if constexpr (kPairs<F>) {
-    for (int m = 0; m < M; m++)
-      for (int n = 0; n < N; n++)
-        acc[m][n] = dot_bf16(acc[m][n], U32{} + load_as<uint32_t>(a + m * AM), b[n]);
+// The first (k = 0) or second of the numbers in each unit.
+template <KVFormat F>
+OCTAVO_INLINE F32 number(Units<F> units, int k) {
+  if constexpr (F != KVFormat::bf16) {
+    return units;
   } else {
-    for (int k = 0; k < kTogether<F>; k++) {
-      F32 values[N];
-      for (int n = 0; n < N; n++) {
-        if constexpr (F == KVFormat::bf16) values[n] = k == 0 ? low_bf16(b[n]) : high_bf16(b[n]);
-        else values[n] = b[n];
-      }
-      for (int m = 0; m < M; m++) {
-        const F32 factor = splat(a[k * AK + m * AM]);
-        for (int n = 0; n < N; n++) acc[m][n] = fma(factor, values[n], acc[m][n]);
-      }
-    }
+#if defined(__AVX2__) && !defined(__AVX512F__)
+    // Bytes of a number go to the upper half of its lane, zeros (0x80) to the lower.
+    const U32 lanes = U32{0, 4, 8, 12, 0, 4, 8, 12} * 0x01010000u;
+    const U32 bytes = lanes + (k == 0 ? 0x01008080u : 0x03028080u);
+    return (F32)_mm256_shuffle_epi8((__m256i)units, (__m256i)bytes);
+#else
+    return k == 0 ? low_bf16(units) : high_bf16(units);
+#endif
   }
 }
 
-// Steps begin..end - 1. Unit number i of vector n is at b[n] + step * stride + i; lanes past
-// `count` are zeros.
+// Units that a product reads, in N vectors, and what is to be read next of as many bytes.
+template <KVFormat F, int N>
+struct Stream {
+  const Unit<F>* units[N];
+  const Unit<F>* next[N];
+  int64_t stride;  // from one step to the next
+
+  OCTAVO_INLINE void fetch(int64_t at) const {
+    for (int n = 0; n < N; n++)
+      if (n * W * sizeof(Unit<F>) % 64 == 0) __builtin_prefetch(next[n] + at);
+  }
+};
+
+// acc[m][n] += factors of row m * numbers of vector n, over units begin..end - 1. Factor number k of
+// row m is at a[k * AK + m * AM]. Lanes past `count` are zeros.
 template <KVFormat F, int M, int N, int AK, int AM>
-OCTAVO_INLINE void multiply(F32 (&acc)[M][N], const float* a, const Unit<F>* const (&b)[N],
-                            int64_t stride, int begin, int end, int count = W) {
-  for (int step = begin; step < end; step++) {
-    Units<F> units[N];
-    for (int n = 0; n < N; n++) units[n] = load_units<F>(b[n] + step * stride, count);
-    multiply_step<F, M, N, AK, AM>(acc, a + step * kFactors<F> * AK, units);
+OCTAVO_INLINE void multiply(F32 (&acc)[M][N], const float* a, const Stream<F, N>& b, int begin,
+                            int end, int count = W) {
+  constexpr int K = kFactors<F>;
+  a += begin * K * AK;
+  for (int64_t at = begin * b.stride; at < end * b.stride; at += b.stride) {
+    b.fetch(at);
+    for (int k = 0; k < K; k++, a += AK) {
+      if constexpr (kPairs<F>) {
+        for (int n = 0; n < N; n++) {
+          const U32 pairs = load_units<F>(b.units[n] + at, count);
+          for (int m = 0; m < M; m++)
+            acc[m][n] = dot_bf16(acc[m][n], U32{} + load_as<uint32_t>(a + m * AM), pairs);
+        }
+      } else if constexpr (M < N) {
+        F32 rows[M];
+        for (int m = 0; m < M; m++) rows[m] = splat(a[m * AM]);
+        for (int n = 0; n < N; n++) {
+          const F32 numbers = number<F>(load_units<F>(b.units[n] + at, count), k);
+          for (int m = 0; m < M; m++) acc[m][n] = fma(rows[m], numbers, acc[m][n]);
+        }
+      } else {
+        F32 numbers[N];
+        for (int n = 0; n < N; n++) numbers[n] = number<F>(load_units<F>(b.units[n] + at, count), k);
+        for (int m = 0; m < M; m++) {
+          const F32 row = splat(a[m * AM]);
+          for (int n = 0; n < N; n++) acc[m][n] = fma(row, numbers[n], acc[m][n]);
+        }
+      }
+    }
   }
 }
 
@@ -113,6 +146,7 @@ template <KVFormat F>
 struct Chunk {
   const Unit<F>* keys[kSubBlocks];
   const Unit<F>* values[kSubBlocks];
+  const Unit<F>* next[kSubBlocks];  // keys that are read after these values
   int head_dim, v_head_dim;
   float scale, soft_cap;
 };
@@ -123,10 +157,13 @@ template <KVFormat F, int M, int J>
 OCTAVO_INLINE void score_sub_blocks(const float* q, const Chunk<F>& chunk, int sub,
                                     float (*scores)[kChunk]) {
   constexpr int N = J * VECTORS;
-  const Unit<F>* keys[N];
-  for (int n = 0; n < N; n++) keys[n] = chunk.keys[sub + n / VECTORS] + n % VECTORS * W;
+  Stream<F, N> keys{{}, {}, PANEL};
+  for (int n = 0; n < N; n++) {
+    keys.units[n] = chunk.keys[sub + n / VECTORS] + n % VECTORS * W;
+    keys.next[n] = chunk.values[sub + n / VECTORS] + n % VECTORS * W;
+  }
   F32 acc[M][N] = {};
-  multiply<F, M, N, M, 1>(acc, q, keys, PANEL, 0, chunk.head_dim / kTogether<F>);
+  multiply<F, M, N, M, 1>(acc, q, keys, 0, chunk.head_dim / kTogether<F>);
   for (int m = 0; m < M; m++)
     for (int n = 0; n < N; n++) store(scores[m] + sub * PANEL + n * W, acc[m][n]);
 }
@@ -134,11 +171,30 @@ OCTAVO_INLINE void score_sub_blocks(const float* q, const Chunk<F>& chunk, int s
 template <KVFormat F, int M>
 OCTAVO_INLINE void score(const float* q, const Chunk<F>& chunk, Span subs,
                          float (*scores)[kChunk]) {
-  constexpr int J = tile_vectors(M) > VECTORS ? tile_vectors(M) / VECTORS : 1;
+  constexpr int J = tile_vectors<F>(M) > VECTORS ? tile_vectors<F>(M) / VECTORS : 1;
   int sub = subs.begin;
   for (; sub + J <= subs.end; sub += J) score_sub_blocks<F, M, J>(q, chunk, sub, scores);
   for (; sub < subs.end; sub++) score_sub_blocks<F, M, 1>(q, chunk, sub, scores);
 }
+
+// 2^a with a relative error below 3e-7 for -126 <= a < 128; 0 below -126.5, -inf too. NaN stays.
+// The polynomial is that of Cephes exp2f.
+OCTAVO_INLINE F32 exp2(F32 a) {
+  const F32 least = splat(-127.f);
+  a = least > a ? least : a;
+  const I32 n = to_int(a);
+  const F32 r = a - to_float(n);
+  F32 p = splat(1.535336188319500e-4f);
+  p = fma(p, r, splat(1.339887440266574e-3f));
+  p = fma(p, r, splat(9.618437357674640e-3f));
+  p = fma(p, r, splat(5.550332471162809e-2f));
+  p = fma(p, r, splat(2.402264791363012e-1f));
+  p = fma(p, r, splat(6.931472028550421e-1f));
+  p = fma(p, r, splat(1.f));
+  return p * (F32)((n + 127) << 23);
+}
+
+inline constexpr float kLog2E = 1.44269504088896341f;
 
 // tanh by exp; an absolute error of 1e-7 is far below what a logit can show.
 OCTAVO_INLINE F32 tanh(F32 x) {
@@ -151,9 +207,11 @@ inline void cap(float* scores, Span tokens, float scale, float soft_cap) {
     store(scores + t, soft_cap * tanh(load(scores + t) * (scale / soft_cap)));
 }
 
-// Scores of `tokens` (whole sub-blocks) become weights, zero outside `seen`.
+// Scores of `tokens` (whole sub-blocks) become weights 2^(scale * score - maximum), zero outside
+// `seen`. `scale` is positive.
 template <KVFormat F>
-OCTAVO_INLINE void softmax(float* scores, Span tokens, Span seen, float scale, const SoftmaxState& state) {
+OCTAVO_INLINE void softmax(float* scores, Span tokens, Span seen, float scale,
+                           const SoftmaxState& state) {
   constexpr float least = -std::numeric_limits<float>::infinity();
   for (int t = tokens.begin; t < seen.begin; t++) scores[t] = least;
   for (int t = seen.end; t < tokens.end; t++) scores[t] = least;
@@ -162,7 +220,7 @@ OCTAVO_INLINE void softmax(float* scores, Span tokens, Span seen, float scale, c
   const float maximum = largest(most) * scale;
   F32 total{};
   for (int t = tokens.begin; t < tokens.end; t += W) {
-    const F32 weight = exp(load(scores + t) * scale - maximum);
+    const F32 weight = exp2(fma(load(scores + t), splat(scale), splat(-maximum)));
     total += weight;
     if constexpr (kPairs<F>) store_bf16(reinterpret_cast<uint16_t*>(scores) + t, weight);
     else store(scores + t, weight);
@@ -180,13 +238,15 @@ OCTAVO_INLINE void weigh_columns(const float* weights, const Chunk<F>& chunk, Sp
   for (int m = 0; m < M; m++)
     for (int n = 0; n < N; n++) acc[m][n] = load(states[m].out + column + n * W);
   for (int sub = steps.begin / per_sub; sub * per_sub < steps.end; sub++) {
-    const Unit<F>* values[N];
-    for (int n = 0; n < N; n++) values[n] = chunk.values[sub] + column + n * W;
+    Stream<F, N> values{{}, {}, chunk.v_head_dim};
+    for (int n = 0; n < N; n++) {
+      values.units[n] = chunk.values[sub] + column + n * W;
+      values.next[n] = chunk.next[sub] + column + n * W;
+    }
     const int first = sub * per_sub;
     const int begin = steps.begin > first ? steps.begin - first : 0;
     const int end = steps.end - first < per_sub ? steps.end - first : per_sub;
-    multiply<F, M, N, 1, kChunk>(acc, weights + first * kFactors<F>, values, chunk.v_head_dim,
-                                 begin, end, count);
+    multiply<F, M, N, 1, kChunk>(acc, weights + first * kFactors<F>, values, begin, end, count);
   }
   for (int m = 0; m < M; m++)
     for (int n = 0; n < N; n++) store(states[m].out + column + n * W, acc[m][n]);
@@ -200,14 +260,19 @@ void weigh_alone(const float* weights, const Chunk<F>& chunk, Span steps, Span s
   for (int step = steps.begin; step < steps.end; step++) {
     const Unit<F>* values = chunk.values[step / per_sub] + step % per_sub * chunk.v_head_dim;
     for (int column = 0; column < chunk.v_head_dim; column += W) {
-      Units<F> units[1] = {load_units<F>(values + column, chunk.v_head_dim - column)};
+      Units<F> units = load_units<F>(values + column, chunk.v_head_dim - column);
       if constexpr (kTogether<F> == 2) {
-        if (2 * step < seen.begin) units[0] &= 0xffff0000u;
-        if (2 * step + 1 >= seen.end) units[0] &= 0xffffu;
+        if (2 * step < seen.begin) units &= 0xffff0000u;
+        if (2 * step + 1 >= seen.end) units &= 0xffffu;
       }
-      F32 acc[1][1] = {{load(state.out + column)}};
-      multiply_step<F, 1, 1, 1, kChunk>(acc, weights + step * kFactors<F>, units);
-      store(state.out + column, acc[0][0]);
+      F32 acc = load(state.out + column);
+      if constexpr (kPairs<F>) {
+        acc = dot_bf16(acc, U32{} + load_as<uint32_t>(weights + step), units);
+      } else {
+        for (int k = 0; k < kTogether<F>; k++)
+          acc = fma(splat(weights[step * kTogether<F> + k]), number<F>(units, k), acc);
+      }
+      store(state.out + column, acc);
     }
   }
 }
@@ -215,7 +280,7 @@ void weigh_alone(const float* weights, const Chunk<F>& chunk, Span steps, Span s
 template <KVFormat F, int M>
 OCTAVO_INLINE void weigh(const float (*scores)[kChunk], const Chunk<F>& chunk, const Span* seen,
                          const SoftmaxState* states) {
-  constexpr int K = kTogether<F>, N = tile_vectors(M);
+  constexpr int K = kTogether<F>, N = tile_vectors<F>(M);
   Span common{0, kChunk};  // steps that all rows see whole
   for (int m = 0; m < M; m++) {
     const int begin = (seen[m].begin + K - 1) / K, end = seen[m].end / K;
@@ -260,7 +325,8 @@ void attend_tile(const float* q, const Chunk<F>& chunk, const Span* seen, const 
   for (int m = 0; m < M; m++) {
     if (seen[m].empty()) continue;
     if (chunk.soft_cap != 0.f) cap(scores[m], tokens, chunk.scale, chunk.soft_cap);
-    softmax<F>(scores[m], tokens, seen[m], chunk.soft_cap != 0.f ? 1.f : chunk.scale, states[m]);
+    const float scale = chunk.soft_cap != 0.f ? 1.f : chunk.scale;
+    softmax<F>(scores[m], tokens, seen[m], scale * kLog2E, states[m]);
   }
   weigh<F, M>(scores, chunk, seen, states);
 }
