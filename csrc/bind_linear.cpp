@@ -50,7 +50,8 @@ Format source_format(const Packed& packed, nb::dlpack::dtype type) {
   if (type == nb::dtype<float>()) return Format::f32;
   const bool bits = type == nb::dtype<uint16_t>();
   const auto half = static_cast<uint8_t>(nb::dlpack::dtype_code::Float);
-  require(bits || (type.code == half && type.bits == 16), "rows must be float32, float16 or uint16");
+  require(bits || (type.code == half && type.bits == 16),
+          "rows must be float32, float16 or uint16");
   return bits && packed.format != Format::f16 ? Format::bf16 : Format::f16;
 }
 
@@ -64,11 +65,13 @@ void pack_float(Packed& packed, const Floats& rows, int64_t first_row) {
   float_pack(packed, source, rows.data(), first_row, count);
 }
 
-void unpack_into(const Packed& packed, int64_t index,
-                 nb::ndarray<float, nb::ndim<1>, nb::c_contig, nb::device::cpu> values) {
-  require(index >= 0 && index < packed.n, "index must be below n");
-  require(int64_t(values.shape(0)) == packed.k, "values must be [k]");
-  unpack_row(packed, index, values.data());
+void unpack(const Packed& packed, int64_t first_row, const Output& values) {
+  const int64_t count = values.shape(0);
+  require(first_row >= 0 && first_row + count <= packed.n, "rows must lie in the weights");
+  require(int64_t(values.shape(1)) == packed.k, "values must be [m, k]");
+  nb::gil_scoped_release released;
+  for (int64_t r = 0; r < count; r++)
+    unpack_row(packed, first_row + r, values.data() + r * packed.k);
 }
 
 // A numpy array in the form that a format's kernel reads.
@@ -122,7 +125,7 @@ void linear_of_arrays(Pool& pool, const std::vector<BiasedWeight>& weights, cons
 void gated_of_arrays(Pool& pool, const BiasedWeight& gate, const BiasedWeight& up,
                      const std::string& activation, const Matrix& x, const Output& y) {
   const auto function = named<Activation>(kActivations, activation);
-  std::vector<Part> parts = side_by_side({gate, up}, x);
+  const std::vector<Part> parts = side_by_side({gate, up}, x);
   require(gate.first->n == up.first->n, "gate and up must have equal shapes");
   require_output(y, x, gate.first->n);
   nb::gil_scoped_release released;
@@ -147,8 +150,8 @@ void bind_linear(nb::module_& module) {
   module.def("pack_float", &pack_float, "packed"_a, "rows"_a, "first_row"_a,
              "Rows [m, k] of float32, float16, or uint16: the bits of the packed format, or of "
              "bfloat16. Rounds to nearest even. Threads may pack different rows at once.");
-  module.def("unpack_row", &unpack_into, "packed"_a, "index"_a, "values"_a,
-             "values [k] := the weights of one output.");
+  module.def("unpack", &unpack, "packed"_a, "first_row"_a, "values"_a,
+             "values [m, k] := the weights of m outputs.");
   module.def("linear", &linear_of_arrays, "pool"_a, "weights"_a, "x"_a, "y"_a, "add"_a = false,
              "y [T, outputs] = x [T, k] W^T + bias, or +=, for each (weight, bias or None).");
   module.def("gated", &gated_of_arrays, "pool"_a, "gate"_a, "up"_a, "activation"_a, "x"_a, "y"_a,

@@ -7,6 +7,7 @@ from typing import Protocol
 
 from octavo.base.kv import KVLayout
 from octavo.engine.hardware import require_torch
+from octavo.files.short_names import cache_folder
 from octavo.models import memory
 from octavo.models.memory import ITEMSIZE
 from octavo.models.spec import ModelSpec
@@ -65,6 +66,7 @@ class NativeBackend:
             self._formats,
             self._dtype,
             self._threads,
+            cache_folder() / "packed",
             watch,
         )
 

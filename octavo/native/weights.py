@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import numpy as np
 
 from octavo.models.spec import LinearSpec, ModelSpec, ParamSpec
 from octavo.native.interface import Native, Packed
+from octavo.native.pack_cache import PackCache
 from octavo.weights.checkpoint import Checkpoint, RawTensor, to_float32
 from octavo.weights.formats import BLOCK_FORMATS, FLOAT_FORMATS
 
@@ -16,7 +18,10 @@ _ROWS = 1024  # converted at a time, so that a copy of a large tensor is never m
 
 
 class Weights:
-    """Every tensor of a spec by its name; a tied head is the embedding's very memory."""
+    """Every tensor of a spec by its name; a tied head is the embedding's very memory.
+
+    `cache` is the folder where weights are kept that had to be quantised.
+    """
 
     def __init__(
         self,
@@ -25,65 +30,82 @@ class Weights:
         checkpoint: Checkpoint,
         formats: Mapping[str, str],
         threads: int,
+        cache: Path,
         watch: Callable[[Iterable[str]], Iterable[str]] = lambda names: names,
     ) -> None:
         self._native = native
         self._checkpoint = checkpoint
-        self._formats = formats
-        params = {param.name: param for param in spec.params()}
+        params = spec.params()
+        self._vectors = {p.name: self._vector(p.name) for p in params if len(p.shape) == 1}
+        matrices = {
+            p.name: native.Packed(formats[p.name], *p.shape) for p in params if len(p.shape) > 1
+        }
+        self._matrices = matrices
+        kept = PackCache(cache, checkpoint.identity(), formats)
+        quantised = any(self._is_quantised_here(name) for name in matrices)
+        if quantised and kept.load(matrices):
+            return
         with ThreadPoolExecutor(threads) as pool:
-            packed = pool.map(self._load, params.values())
-            self._tensors = dict(zip(watch(list(params)), packed, strict=True))
+            for _ in zip(watch(list(matrices)), pool.map(self._pack, matrices), strict=True):
+                pass
+        if quantised:
+            kept.keep(matrices)
 
     @property
     def num_bytes(self) -> int:
-        return sum(tensor.nbytes for tensor in self._tensors.values())
+        matrices = sum(matrix.nbytes for matrix in self._matrices.values())
+        return matrices + sum(vector.nbytes for vector in self._vectors.values())
 
     def matrix(self, spec: ParamSpec) -> Packed:
-        found = self._tensors[spec.name]
-        assert not isinstance(found, np.ndarray), f"{spec.name} is a vector"
-        return found
+        return self._matrices[spec.name]
 
     def vector(self, spec: ParamSpec) -> np.ndarray:
         """float32 [size]"""
-        found = self._tensors[spec.name]
-        assert isinstance(found, np.ndarray), f"{spec.name} is a matrix"
-        return found
+        return self._vectors[spec.name]
 
     def bias(self, spec: LinearSpec) -> np.ndarray | None:
         return self.vector(spec.bias) if spec.bias else None
 
-    def _load(self, param: ParamSpec) -> Packed | np.ndarray:
-        if len(param.shape) == 1:
-            return np.ascontiguousarray(to_float32(self._checkpoint.read(param.name)))
-        packed = self._native.Packed(self._formats[param.name], *param.shape)
-        if packed.format in BLOCK_FORMATS:
-            self._pack_blocks(packed, param.name)
-        else:
-            self._pack_floats(packed, self._checkpoint.read(param.name))
-        return packed
+    def _vector(self, name: str) -> np.ndarray:
+        return np.ascontiguousarray(to_float32(self._checkpoint.read(name)))
 
-    def _pack_blocks(self, packed: Packed, name: str) -> None:
-        """The file's own blocks where it has them; else its values, quantised anew."""
-        if self._checkpoint.stored(name) == packed.format:
+    def _is_quantised_here(self, name: str) -> bool:
+        format = self._matrices[name].format
+        return format in BLOCK_FORMATS and self._checkpoint.stored(name) != format
+
+    def _pack(self, name: str) -> None:
+        packed, stored = self._matrices[name], self._checkpoint.stored(name)
+        if stored == packed.format:
             self._native.pack_blocks(packed, self._checkpoint.blocks(name), 0)
-            return
+        elif FLOAT_FORMATS.get(stored) == packed.format:
+            self._native.pack_float(packed, self._checkpoint.read(name).array, 0)
+        elif packed.format in BLOCK_FORMATS:
+            self._quantise(packed, name)
+        else:
+            for start, rows in self._floats(name, packed):
+                self._native.pack_float(packed, rows, start)
+
+    def _quantise(self, packed: Packed, name: str) -> None:
         from gguf.constants import GGMLQuantizationType
         from gguf.quants import quantize
 
         kind = GGMLQuantizationType[packed.format.upper()]
-        raw = self._checkpoint.read(name)
-        for start, rows in _slices(raw):
-            self._native.pack_blocks(packed, quantize(to_float32(rows), kind), start)
+        for start, rows in self._floats(name, packed):
+            self._native.pack_blocks(packed, quantize(rows, kind), start)
 
-    def _pack_floats(self, packed: Packed, raw: RawTensor) -> None:
-        if FLOAT_FORMATS[raw.dtype] == packed.format:
-            self._native.pack_float(packed, raw.array, 0)
-            return
-        for start, rows in _slices(raw):
-            self._native.pack_float(packed, np.ascontiguousarray(to_float32(rows)), start)
-
-
-def _slices(raw: RawTensor) -> Iterator[tuple[int, RawTensor]]:
-    for start in range(0, len(raw.array), _ROWS):
-        yield start, RawTensor(raw.dtype, raw.array[start : start + _ROWS])
+    def _floats(self, name: str, like: Packed) -> Iterator[tuple[int, np.ndarray]]:
+        """The stored values, some rows at a time: (first row, float32 [rows, k])."""
+        stored = self._checkpoint.stored(name)
+        if stored in BLOCK_FORMATS:
+            blocks = self._native.Packed(stored, like.n, like.k)
+            self._native.pack_blocks(blocks, self._checkpoint.blocks(name), 0)
+        else:
+            raw = self._checkpoint.read(name)
+        for start in range(0, like.n, _ROWS):
+            if stored in BLOCK_FORMATS:
+                rows = np.empty((min(_ROWS, like.n - start), like.k), np.float32)
+                self._native.unpack(blocks, start, rows)
+            else:
+                part = RawTensor(raw.dtype, raw.array[start : start + _ROWS])
+                rows = np.ascontiguousarray(to_float32(part))
+            yield start, rows

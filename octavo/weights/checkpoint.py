@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Literal, Protocol
 
 import numpy as np
@@ -27,6 +28,10 @@ class RawTensor:
 class Checkpoint(Protocol):
     """Tensors by their names in Hugging Face layout."""
 
+    def identity(self) -> str:
+        """Says which files these are; changes when they do."""
+        ...
+
     def shapes(self) -> dict[str, tuple[int, ...]]:
         """Every tensor's shape; reads no weights."""
         ...
@@ -42,6 +47,11 @@ class Checkpoint(Protocol):
     def blocks(self, name: str) -> np.ndarray:
         """Its rows as a block format packs them, uint8 [rows, bytes of a row]."""
         ...
+
+
+def file_identity(path: Path) -> str:
+    status = path.stat()
+    return f"{path.resolve()}:{status.st_size}:{status.st_mtime_ns}"
 
 
 def to_float32(raw: RawTensor) -> np.ndarray:

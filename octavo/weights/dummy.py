@@ -19,6 +19,9 @@ class DummyCheckpoint:
         self._shapes = {param.name: param.shape for param in spec.params()}
         self._seed = seed
 
+    def identity(self) -> str:
+        return f"random {self._seed}"
+
     def shapes(self) -> dict[str, tuple[int, ...]]:
         return dict(self._shapes)
 

@@ -13,7 +13,7 @@ from octavo.files.gguf_header import GgufTensor
 from octavo.files.gguf_types import TensorType
 from octavo.files.model_files import ModelFiles
 from octavo.models.spec import ModelSpec
-from octavo.weights.checkpoint import STORED, Dtype, RawTensor
+from octavo.weights.checkpoint import STORED, Dtype, RawTensor, file_identity
 
 _WHOLE = {
     "token_embd": "model.embed_tokens",
@@ -54,6 +54,9 @@ class GgufCheckpoint:
         self._heads = _permuted_heads(spec) if spec.family == "llama" else {}
         with files.path.open("rb") as opened:
             self._data = mmap(opened.fileno(), 0, access=ACCESS_READ)
+
+    def identity(self) -> str:
+        return file_identity(self._path)
 
     def shapes(self) -> dict[str, tuple[int, ...]]:
         return {name: tensor.shape for name, tensor in self._tensors.items()}

@@ -18,7 +18,7 @@ import numpy as np
 
 from octavo.base.errors import ModelError
 from octavo.files.model_files import ModelFiles
-from octavo.weights.checkpoint import STORED, Dtype, RawTensor
+from octavo.weights.checkpoint import STORED, Dtype, RawTensor, file_identity
 
 INDEX = "model.safetensors.index.json"
 SINGLE = "model.safetensors"
@@ -64,6 +64,10 @@ class SafetensorsCheckpoint:
             if name not in entries:
                 raise ModelError(f"{files.path / shard} lacks {name}, which {INDEX} places there")
         return cls(entries)
+
+    def identity(self) -> str:
+        files = sorted({entry.file for entry in self._entries.values()})
+        return " ".join(file_identity(file) for file in files)
 
     def shapes(self) -> dict[str, tuple[int, ...]]:
         return {name: entry.shape for name, entry in self._entries.items()}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping
+from pathlib import Path
 
 import numpy as np
 
@@ -31,12 +32,13 @@ class NativeRunner:
         formats: Mapping[str, str],
         kv_dtype: str,
         threads: int,
+        cache: Path,
         watch: Callable[[Iterable[str]], Iterable[str]] = lambda names: names,
         hidden_of: Collection[int] = (),
     ) -> None:
         self._pool = native.Pool(threads)
         pages = allocate(native, spec, layout, kv_dtype)
-        weights = Weights(native, spec, checkpoint, formats, threads, watch)
+        weights = Weights(native, spec, checkpoint, formats, threads, cache, watch)
         self.weight_bytes = weights.num_bytes
         self.program = native.Program(self._pool)
         emitter = Emitter(self.program, spec, weights, pages, kv_dtype, layout.block_size)

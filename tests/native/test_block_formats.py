@@ -48,7 +48,7 @@ def packed_from(native: Any, name: str, raw: np.ndarray, k: int) -> Any:
 def unpacked(native: Any, packed: Any) -> np.ndarray:
     values = np.empty((packed.n, packed.k), np.float32)
     for index in range(packed.n):
-        native.unpack_row(packed, index, values[index])
+        native.unpack(packed, index, values[index : index + 1])
     return values
 
 

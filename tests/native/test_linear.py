@@ -52,7 +52,7 @@ def pack(native: Any, name: str, weights: np.ndarray) -> Any:
 def unpack(native: Any, packed: Any) -> np.ndarray:
     values = np.full((packed.n, packed.k), np.nan, np.float32)
     for index in range(packed.n):
-        native.unpack_row(packed, index, values[index])
+        native.unpack(packed, index, values[index : index + 1])
     return values
 
 
@@ -260,7 +260,7 @@ def test_what_does_not_fit_is_refused(native: Any) -> None:
     with pytest.raises(ValueError, match="float32, float16 or uint16"):
         native.pack_float(packed, normal(2, 8).astype(np.float64), 0)
     with pytest.raises(ValueError, match="below n"):
-        native.unpack_row(packed, 4, np.empty(8, np.float32))
+        native.unpack(packed, 4, np.empty((1, 8), np.float32))
     with pytest.raises(ValueError, match=r"x must be \[T, k\]"):
         native.linear(pool, [(packed, None)], normal(2, 9), np.empty((2, 4), np.float32))
     with pytest.raises(ValueError, match="y must be"):

@@ -51,6 +51,7 @@ class Case:
             formats,
             self.dtype,
             threads,
+            self.files.path.parent / "cache",
             hidden_of=hidden_of,
         )
         assert runner.weight_bytes == weight_bytes(native, self.spec, formats)
@@ -155,3 +156,21 @@ def test_any_checkpoint_can_be_quantised_at_load(tmp_path):
     theirs = Steps(stored.native(quantization="auto"), stored.layout).run(rows)
     assert ours.tobytes() == theirs.tobytes()
     assert gguf.GGMLQuantizationType.Q8_0.name.lower() in BLOCK_FORMATS
+
+
+def test_quantised_weights_are_kept_for_the_next_start(tmp_path, monkeypatch):
+    tiny_model(tmp_path / "hf", "llama", **WIDE)
+    case = Case(tmp_path / "hf", "bfloat16")
+    rows = list(PROMPTS.items())
+    first = Steps(case.native(quantization="q4_1"), case.layout).run(rows)
+    [kept] = (tmp_path / "cache").iterdir()
+    with monkeypatch.context() as patched:
+        patched.setattr(gguf.quants, "quantize", None)  # nobody may ask for it
+        again = Steps(case.native(quantization="q4_1"), case.layout).run(rows)
+    assert again.tobytes() == first.tobytes()
+    kept.write_bytes(kept.read_bytes()[:-1])  # cut short: made anew
+    anew = Steps(case.native(quantization="q4_1"), case.layout).run(rows)
+    assert anew.tobytes() == first.tobytes()
+    case.native(quantization="q8_0")
+    case.native(quantization="none")
+    assert len(list((tmp_path / "cache").iterdir())) == 2
