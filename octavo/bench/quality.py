@@ -62,15 +62,16 @@ class Model:
     """A model as it serves, with KV memory for one text."""
 
     def __init__(self, resolved: Resolved, block_size: int, longest: int) -> None:
-        groups, self._num_blocks = resolved.spec.kv_groups, blocks_for(longest, block_size)
-        budget = kv_bytes_for(groups, block_size, self._num_blocks)
-        self._layout = kv_layout(groups, block_size, budget)
-        self._runner = resolved.backend.load(self._layout, watch)
+        groups = resolved.spec.kv_groups
+        budget = kv_bytes_for(groups, block_size, blocks_for(longest, block_size))
+        layout = kv_layout(groups, block_size, budget)
+        self._block_size, self._tables = block_size, block_tables(layout)
+        self._runner = resolved.backend.load(layout, watch)
 
     def log_probs(self, ids: Ids, start: int, stop: int) -> Doubles:
         """[stop - start, vocab]: of the token after each of ids[start:stop]. Those before `start`
         were computed by the calls before."""
-        batch = text_batch(ids, start, stop, block_tables(self._layout), self._layout.block_size)
+        batch = text_batch(ids, start, stop, self._tables, self._block_size)
         logits = self._runner.forward(batch)
         self._runner.sample(logits, batch.sampling)
         return log_softmax(np.asarray(logits))
@@ -216,7 +217,7 @@ def text_batch(
         attention=AttentionBatch(
             row_starts=np.array([0, stop - start], np.int32),
             context_lens=np.array([stop], np.int32),
-            tables=list(tables),
+            tables=tables,
             block_size=block_size,
         ),
         chosen=np.arange(stop - start),
