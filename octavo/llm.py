@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Generator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from typing import Any
-
-from tqdm import tqdm
 
 from octavo.base.errors import RequestError
 from octavo.base.output import CompletionOutput, EngineStats, Logprob, RequestOutput
 from octavo.base.plan import TokenLogprobs
+from octavo.base.progress import progress
 from octavo.base.request import Request
 from octavo.base.sampling_params import SamplingParams
 from octavo.base.settings import EngineSettings
+from octavo.engine.build import build_engine
 from octavo.engine.door import Door
 from octavo.engine.info import EngineInfo
+from octavo.engine.local import LocalEngine
 from octavo.files.locate import locate
+from octavo.files.model_files import ModelFiles
 from octavo.text.assembler import Assembler, TextDelta
 from octavo.text.renderer import Renderer, load_renderer
 from octavo.text.tokenizer import Tokenizer
@@ -39,17 +42,12 @@ class LLM:
     """
 
     def __init__(self, model: str = "smollm2", **options: Any) -> None:
-        from octavo.engine.build import build_engine  # these bring torch, which takes a second
-        from octavo.engine.local import LocalEngine
-
         settings = EngineSettings.flat(model=model, **options)
         files = locate(settings.model.model)
-        self._text: Renderer | None = None
-        if not settings.model.skip_tokenizer_init:
-            self._text = load_renderer(
-                files, settings.model.tokenizer, settings.model.chat_template
-            )
-        self._local = LocalEngine(build_engine(settings, files))
+        with ThreadPoolExecutor(1) as beside:  # both take long, and neither needs the other
+            text = beside.submit(_load_text, settings, files)
+            self._local = LocalEngine(build_engine(settings, files))
+            self._text = text.result()
         self._door = Door(self.info, settings.seed)
 
     @property
@@ -100,7 +98,7 @@ class LLM:
         answers = [self._answer(*job) for job in zip(listed, params, ranks, strict=True)]
         waiting = {a.request.request_id: a for a in answers if a.request is not None}
         pieces = closing(self._run([a.request for a in answers if a.request is not None]))
-        bar = tqdm(total=len(answers), desc="prompts", disable=None if use_tqdm else True)
+        bar = progress(len(answers), "prompts", shown=use_tqdm)
         with pieces as run, bar:
             bar.update(len(answers) - len(waiting))
             for request_id, delta in run:
@@ -186,6 +184,12 @@ class LLM:
                 if piece.cut:
                     self._local.abort([delta.request_id])
                 yield delta.request_id, piece
+
+
+def _load_text(settings: EngineSettings, files: ModelFiles) -> Renderer | None:
+    if settings.model.skip_tokenizer_init:
+        return None
+    return load_renderer(files, settings.model.tokenizer, settings.model.chat_template)
 
 
 class _Answer:

@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from tqdm import tqdm
-
 from octavo.base.kv import KVLayout
+from octavo.base.progress import progress
 from octavo.base.settings import EngineSettings
 from octavo.core.hash_chain import root_digest
 from octavo.core.kv_manager import KVManager
@@ -58,8 +57,11 @@ def resolve(settings: EngineSettings, files: ModelFiles) -> Resolved:
 
 def watch(tensors: Iterable[str]) -> Iterable[str]:
     """Progress of loading weights."""
-    shown: Iterable[str] = tqdm(tensors, desc="weights", unit=" tensors", leave=False, disable=None)
-    return shown
+    names = list(tensors)
+    with progress(len(names), "weights", " tensors", leave=False) as bar:
+        for name in names:
+            yield name
+            bar.update()
 
 
 def build_engine(settings: EngineSettings, files: ModelFiles) -> Engine:
