@@ -78,20 +78,22 @@ void multiply_bf16(int64_t passes) {
 #if defined(__AVX512VNNI__)
 void multiply_int8(int64_t passes) {
   const __m512i ones = _mm512_set1_epi8(1);
-  run_chains<I32>(passes, [&](I32 acc) {
-    return (I32)_mm512_dpbusd_epi32((__m512i)acc, ones, ones);
+  run_chains<U32>(passes, [&](U32 acc) {
+    return (U32)_mm512_dpbusd_epi32((__m512i)acc, ones, ones);
   });
 }
 #elif defined(__AVX2__)
 // The product does not depend on the chain, so the compiler would do it once; `fresh` forbids it.
 void multiply_int8(int64_t passes) {
-  run_chains<I16>(passes, [](I16 acc) {
+  run_chains<U32>(passes, [](U32 acc) {
     I8 fresh = I8{} + 1;
     asm volatile("" : "+x"(fresh));
 #if defined(__AVX512F__)
-    return acc + (I16)_mm512_maddubs_epi16((__m512i)fresh, (__m512i)fresh);
+    const __m512i product = _mm512_maddubs_epi16((__m512i)fresh, (__m512i)fresh);
+    return (U32)_mm512_add_epi16((__m512i)acc, product);
 #else
-    return acc + (I16)_mm256_maddubs_epi16((__m256i)fresh, (__m256i)fresh);
+    const __m256i product = _mm256_maddubs_epi16((__m256i)fresh, (__m256i)fresh);
+    return (U32)_mm256_add_epi16((__m256i)acc, product);
 #endif
   });
 }
