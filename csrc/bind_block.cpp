@@ -49,7 +49,8 @@ void bind_block(nb::module_& module) {
              "Rows uint8 [m, bytes] as they lie in a GGUF file. Threads may pack different rows at "
              "once.");
   module.def("pack_int8", &pack_codes, "packed"_a, "codes"_a, "scales"_a, "first_row"_a,
-             "Rows int8 [m, k] with a float32 scale each. Threads may pack different rows at once.");
+             "Rows int8 [m, k] with a float32 scale each. Threads may pack different rows at "
+             "once.");
 }
 
 }  // namespace octavo

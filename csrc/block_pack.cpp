@@ -108,7 +108,8 @@ OCTAVO_INLINE void pack_group(const uint8_t* from, int64_t lane, uint8_t* to) {
   constexpr BlockLayout LAYOUT = block_layout(FORMAT);
   constexpr FileLayout FILE = file_layout(FORMAT);
   constexpr int NUMBERS = LAYOUT.has_d + LAYOUT.minimum;
-  for (int i = 0; i < NUMBERS; i++) std::memcpy(to + 2 * (i * PANEL + lane), from + FILE.d + 2 * i, 2);
+  for (int i = 0; i < NUMBERS; i++)
+    std::memcpy(to + 2 * (i * PANEL + lane), from + FILE.d + 2 * i, 2);
   for (int i = 0; i < LAYOUT.blocks; i++) {
     uint8_t codes[BLOCK];
     uint8_t* block = to + LAYOUT.head_bytes() + i * LAYOUT.block_bytes();

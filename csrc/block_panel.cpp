@@ -30,10 +30,10 @@ struct Codes {
   const int8_t* values(int m, int64_t b) const {
     return rows.q8 + (row + m) * rows.padded() + (block + b) * BLOCK;
   }
-  int64_t group(int m, int64_t b) const { return (row + m) * rows.blocks() + block + b; }
+  int64_t scale_index(int m, int64_t b) const { return (row + m) * rows.blocks() + block + b; }
 };
 
-// dot[m][v] = sum of (code - offset) * x over a block of each of M rows; int8 keeps the offset.
+// dot[m][v] += sum of code * x over a block of each of M rows (q6_k: times the halves' scales).
 template <Format FORMAT, int M>
 OCTAVO_INLINE void multiply_block(const Block& w, const Codes& x, int64_t b,
                                   I32 (&dot)[M][VECTORS]) {
@@ -99,8 +99,9 @@ void multiply_tile(const At& at, int64_t blocks, const Codes& x, float* c, int64
       multiply_block<FORMAT, M>(w, x, b, dot);
 #pragma GCC unroll 8
       for (int m = 0; m < M; m++) {
-        const float dx = x.rows.scales[x.group(m, b)];
-        const int32_t halves = x.rows.sums[x.group(m, b)];
+        const int64_t at_row = x.scale_index(m, b);
+        const float dx = x.rows.scales[at_row];
+        const int32_t halves = x.rows.sums[at_row];
         const float shift = dx * static_cast<float>(static_cast<int16_t>(halves) + (halves >> 16));
 #pragma GCC unroll 2
         for (int v = 0; v < VECTORS; v++) {

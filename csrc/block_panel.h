@@ -1,9 +1,9 @@
 // Weights in blocks of 32 that share a scale, as GGUF stores them, and int8 with one scale for each
-// output. They are multiplied in their own numbers: dot products of a block are exact integers.
+// output. They are multiplied in their own numbers: a block's dot products are exact integers.
 //
-// With dx, q the scale and the values of a row's block b (rows.h), and d, m, code those of output n:
+// With dx and q the scale and values of a row's block b (rows.h), and d, m, code those of output n:
 //   y[n] = sum over b of  dx[b] * d[n, b] * sum_i (code_i - offset) * q_i
-//                       + dx[b] * m[n, b] * sum_i q_i                       (formats with a minimum)
+//                       + dx[b] * m[n, b] * sum_i q_i    (with a minimum)
 // block after block, each added in fp32. q6_k has an integer scale for each half of a block, which
 // is applied inside the integer sum; int8 adds up integers over the whole row.
 #pragma once

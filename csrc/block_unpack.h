@@ -15,7 +15,7 @@ struct alignas(64) Block {
   int32_t both_scales[PANEL];     // q6_k: of the first half and of the second, an int16 each
 };
 
-// W bytes.
+// W bytes, an int32 each.
 OCTAVO_INLINE I32 widen(const uint8_t* from) {
 #if defined(__AVX512F__)
   return (I32)_mm512_cvtepu8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(from)));
@@ -68,7 +68,7 @@ OCTAVO_INLINE void unpack_codes(const uint8_t* from, Block& block) {
   }
 }
 
-// Scales of block `index` of the group at `group`; `bytes` are the block's own.
+// `group` begins with the d that its blocks share, `bytes` are the scales of this one.
 template <Format FORMAT>
 OCTAVO_INLINE void unpack_scales(const uint8_t* group, const uint8_t* bytes, Block& block) {
   constexpr BlockLayout LAYOUT = block_layout(FORMAT);
