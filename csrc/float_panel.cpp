@@ -54,6 +54,8 @@ struct Bfloat16 {
   using X = float;
   static constexpr int STEPS = 2;
   static F32 get(const uint8_t* pair, int step, int v) {
+    // An odd k lies two bytes further: no mask to keep in a register. What is read beyond the last
+    // panel is shifted out, and lies in Buffer's room to align.
     return low_bf16(load_as<U32>(pair + v * sizeof(U32) + step * 2));
   }
   static F32 add(F32 sum, X x, F32 w) { return fma(splat(x), w, sum); }
@@ -72,9 +74,9 @@ struct Tile {
   int64_t x_stride;
   float* c;
   int64_t ldc;
-  bool first;        // of the parts of K: c holds nothing yet
-  int64_t ahead;     // bytes from w to what is prefetched meanwhile
-  int64_t pace;      // bytes to prefetch for each pair
+  bool first;     // of the parts of K: c holds nothing yet
+  int64_t ahead;  // bytes from w to what is prefetched meanwhile
+  int64_t pace;   // bytes to go on in it with each pair
 };
 
 // M rows x P panels.
@@ -119,9 +121,7 @@ void multiply_tile(Tile<Weight> t) {
     for (int v = 0; v < COLUMNS; v++) store(t.c + m * t.ldc + v * W, sums[m][v]);
 }
 
-constexpr bool fits(int64_t rows, int64_t panels) {
-  return rows * panels * VECTORS <= SUMS;
-}
+constexpr bool fits(int64_t rows, int64_t panels) { return rows * panels * VECTORS <= SUMS; }
 
 // The tile of this many rows and of 1, 2 or 4 panels.
 template <class Weight, int M = TALL, int P = 4>
