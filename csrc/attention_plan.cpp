@@ -15,7 +15,7 @@ int rows_of(const AttentionWork& work, const AttentionSpec& spec) {
 
 // Time, roughly: reading a token's K and V costs as much as multiplying it with a few rows.
 double cost(const AttentionWork& work, const AttentionSpec& spec) {
-  return double{1} * work.chunks * work.kv_heads * (rows_of(work, spec) + 4);
+  return static_cast<double>(work.chunks) * work.kv_heads * (rows_of(work, spec) + 4);
 }
 
 int most_rows(const AttentionSpec& spec) { return std::max(kBlockRows, spec.group()); }

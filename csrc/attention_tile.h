@@ -72,18 +72,8 @@ OCTAVO_INLINE Units<F> load_units(const Unit<F>* from, int count) {
 // The first (k = 0) or second of the numbers in each unit.
 template <KVFormat F>
 OCTAVO_INLINE F32 number(Units<F> units, int k) {
-  if constexpr (F != KVFormat::bf16) {
-    return units;
-  } else {
-#if defined(__AVX2__) && !defined(__AVX512F__)
-    // Bytes of a number go to the upper half of its lane, zeros (0x80) to the lower.
-    const U32 lanes = U32{0, 4, 8, 12, 0, 4, 8, 12} * 0x01010000u;
-    const U32 bytes = lanes + (k == 0 ? 0x01008080u : 0x03028080u);
-    return (F32)_mm256_shuffle_epi8((__m256i)units, (__m256i)bytes);
-#else
-    return k == 0 ? low_bf16(units) : high_bf16(units);
-#endif
-  }
+  if constexpr (F != KVFormat::bf16) return units;
+  else return k == 0 ? low_bf16(units) : high_bf16(units);
 }
 
 // Units that a product reads, in N vectors, and what is to be read next of as many bytes.
@@ -91,7 +81,7 @@ template <KVFormat F, int N>
 struct Stream {
   const Unit<F>* units[N];
   const Unit<F>* next[N];
-  int64_t stride;  // from one step to the next
+  int64_t stride;  // from a unit to the next of its sum
 
   OCTAVO_INLINE void fetch(int64_t at) const {
     for (int n = 0; n < N; n++)
@@ -99,8 +89,9 @@ struct Stream {
   }
 };
 
-// acc[m][n] += factors of row m * numbers of vector n, over units begin..end - 1. Factor number k of
-// row m is at a[k * AK + m * AM]. Lanes past `count` are zeros.
+// acc[m][n] += factors of row m * numbers of vector n, over units begin..end - 1. Factor number k
+// of row m is at a[k * AK + m * AM]. Lanes past `count` are zeros. The order of loops is the one in
+// which the compiler spills no sums.
 template <KVFormat F, int M, int N, int AK, int AM>
 OCTAVO_INLINE void multiply(F32 (&acc)[M][N], const float* a, const Stream<F, N>& b, int begin,
                             int end, int count = W) {
@@ -124,7 +115,8 @@ OCTAVO_INLINE void multiply(F32 (&acc)[M][N], const float* a, const Stream<F, N>
         }
       } else {
         F32 numbers[N];
-        for (int n = 0; n < N; n++) numbers[n] = number<F>(load_units<F>(b.units[n] + at, count), k);
+        for (int n = 0; n < N; n++)
+          numbers[n] = number<F>(load_units<F>(b.units[n] + at, count), k);
         for (int m = 0; m < M; m++) {
           const F32 row = splat(a[m * AM]);
           for (int n = 0; n < N; n++) acc[m][n] = fma(row, numbers[n], acc[m][n]);
@@ -310,7 +302,8 @@ OCTAVO_INLINE void weigh(const float (*scores)[kChunk], const Chunk<F>& chunk, c
 // The softmax of M rows over one chunk. `seen`: the tokens of the chunk that each row sees; the
 // state of a row that sees none is left undefined.
 template <KVFormat F, int M>
-void attend_tile(const float* q, const Chunk<F>& chunk, const Span* seen, const SoftmaxState* states) {
+void attend_tile(const float* q, const Chunk<F>& chunk, const Span* seen,
+                 const SoftmaxState* states) {
   Span tokens{kChunk, 0};
   for (int m = 0; m < M; m++) {
     if (seen[m].empty()) continue;
