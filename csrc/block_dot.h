@@ -39,7 +39,6 @@ OCTAVO_INLINE RunSum add_products(RunSum sum, U8 codes, I32 x) {
 }
 
 OCTAVO_INLINE I32 close(RunSum sum, I32 factor_twice) { return sum * (factor_twice >> 16); }
-OCTAVO_INLINE I32 close(RunSum sum) { return sum; }
 
 #else
 
@@ -65,7 +64,6 @@ OCTAVO_INLINE RunSum add_products(RunSum sum, U8 codes, I32 x) {
 }
 
 OCTAVO_INLINE I32 close(RunSum sum, I32 factor_twice) { return dot_pairs((I32)sum, factor_twice); }
-OCTAVO_INLINE I32 close(RunSum sum) { return close(sum, twice(I32{} + 1)); }
 
 #endif
 

@@ -31,14 +31,34 @@ struct Codes {
     return rows.q8 + (row + m) * rows.padded() + (block + b) * BLOCK;
   }
   int64_t scale_index(int m, int64_t b) const { return (row + m) * rows.blocks() + block + b; }
+  // Of one half of the block; made for dot_pairs.
+  I32 factor(int m, int64_t b, int half) const {
+    return splat(rows.factors[2 * scale_index(m, b) + half]);
+  }
 };
 
-// dot[m][v] += sum of code * x over a block of each of M rows (q6_k: times the halves' scales).
+// What the sum of a run that begins at step `begin` of the codes counts.
+template <Format FORMAT>
+OCTAVO_INLINE I32 weight_of_run(const Block& w, const Codes& x, int m, int64_t b, int begin,
+                                int v) {
+  constexpr int HALF = STEPS / 2;
+  const int half = begin % STEPS / HALF;
+  const I32 plane = twice(splat(begin < STEPS ? 1 : 16));
+  if constexpr (FORMAT == Format::int8)
+    return plane;
+  else if constexpr (FORMAT == Format::q6_k)
+    return (I32)((I16)load_as<I32>(w.half_scales[half] + v * W) * (I16)x.factor(m, b, half));
+  else
+    return (I32)((I16)x.factor(m, b, half) * (I16)plane);
+}
+
+// dot[m][v] += sum of code * x over a block of each of M rows, halves times their factors (q6_k:
+// and their scales).
 template <Format FORMAT, int M>
 OCTAVO_INLINE void multiply_block(const Block& w, const Codes& x, int64_t b,
                                   I32 (&dot)[M][VECTORS]) {
   constexpr BlockLayout LAYOUT = block_layout(FORMAT);
-  constexpr int RUN = FORMAT == Format::q6_k ? std::min(run_steps(6), 4) : run_steps(LAYOUT.bits);
+  constexpr int RUN = std::min(run_steps(LAYOUT.bits), FORMAT == Format::int8 ? STEPS : STEPS / 2);
   constexpr int ALL = LAYOUT.bits == 8 && !WHOLE_BYTES ? 2 * STEPS : STEPS;
 #pragma GCC unroll 8
   for (int begin = 0; begin < ALL; begin += RUN) {
@@ -60,14 +80,8 @@ OCTAVO_INLINE void multiply_block(const Block& w, const Codes& x, int64_t b,
 #pragma GCC unroll 8
     for (int m = 0; m < M; m++)
 #pragma GCC unroll 2
-      for (int v = 0; v < VECTORS; v++) {
-        if constexpr (FORMAT == Format::q6_k)
-          dot[m][v] += close(sums[m][v], load_as<I32>(w.half_scales[begin / 4] + v * W));
-        else if (begin >= STEPS)
-          dot[m][v] += close(sums[m][v], twice(splat(16)));
-        else
-          dot[m][v] += close(sums[m][v]);
-      }
+      for (int v = 0; v < VECTORS; v++)
+        dot[m][v] += close(sums[m][v], weight_of_run<FORMAT>(w, x, m, b, begin, v));
   }
 }
 

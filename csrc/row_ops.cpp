@@ -1,9 +1,16 @@
 #include "row_ops.h"
 
+#include <algorithm>
+#include <bit>
 #include <cmath>
+#include <cstring>
 
 namespace octavo {
 namespace {
+
+constexpr float kLeast = 1e-30f;  // a group with less is zero: its inverse scale must be finite
+constexpr int64_t HALF = BLOCK / 2;
+constexpr int kFactors = 16;  // q times factor times code must stay exact in fp32
 
 // The first `count` lanes from memory, zeros behind.
 OCTAVO_INLINE F32 load_part(const float* from, int64_t count) {
@@ -17,40 +24,43 @@ OCTAVO_INLINE void store_part(float* to, F32 v, int64_t count) {
   std::memcpy(to, &v, (count < W ? count : W) * sizeof(float));
 }
 
-float largest_size(const float* x, int64_t n) {
-  F32 most{};
-  bool whole = true;
+// The largest |x|, as bits: they are ordered as the numbers are, and NaN is above them all.
+int32_t largest_bits(const float* x, int64_t n) {
+  I32 most{};
   for (int64_t i = 0; i < n; i += W) {
-    const F32 size = abs(load_part(x + i, n - i));
-    most = max(most, size);
-    whole &= sum(size - size) == 0.f;
+    const I32 size = (I32)abs(load_part(x + i, n - i));
+    most = most > size ? most : size;
   }
-  return whole ? largest(most) : NAN;  // max() alone would lose a NaN
+  int32_t found = 0;
+  for (int lane = 0; lane < W; lane++) found = most[lane] > found ? most[lane] : found;
+  return found;
 }
 
-// q = the nearest integers to x / scale, [padded]; returns their sum.
+int32_t total(I32 v) {
+  int32_t found = 0;
+  for (int lane = 0; lane < W; lane++) found += v[lane];
+  return found;
+}
+
+// q = the nearest integers to x * inverse, [padded]; returns their sum.
 int32_t quantise(const float* x, int64_t n, int64_t padded, float inverse, int8_t* q) {
-  I32 total{};
+  typedef int8_t Bytes __attribute__((vector_size(W)));
+  I32 sum{};
   for (int64_t i = 0; i < padded; i += W) {
     const I32 rounded = to_int(load_part(x + i, n > i ? n - i : 0) * inverse);
-    total += rounded;
-    for (int lane = 0; lane < W; lane++) q[i + lane] = static_cast<int8_t>(rounded[lane]);
+    const Bytes bytes = __builtin_convertvector(rounded, Bytes);
+    std::memcpy(q + i, &bytes, sizeof bytes);
+    sum += rounded;
   }
-  int32_t all = 0;
-  for (int lane = 0; lane < W; lane++) all += total[lane];
-  return all;
+  return total(sum);
 }
 
-// One scale for n values, padded to `padded`. A value that is no number makes the scale NaN.
-// sums[i] is of part i of q, of so many equal ones.
-void quantise_group(const float* x, int64_t n, int64_t padded, int8_t* q, float* scale,
-                    int64_t parts, int32_t* sums) {
-  const float most = largest_size(x, n);
-  const bool sound = most > 0.f && most <= 3.4e38f;
-  *scale = most == 0.f || sound ? most / 127.f : NAN;
-  const int64_t part = padded / parts;
-  for (int64_t i = 0; i < padded; i += part)
-    sums[i / part] = quantise(x + i, sound ? n - i : 0, part, sound ? 127.f / most : 0.f, q + i);
+// The largest |x| of a group. NaN where one is no finite number; 0 where 127 / largest is not.
+float largest_size(const float* x, int64_t n) {
+  const int32_t bits = largest_bits(x, n);
+  if (bits >= 0x7f800000) return NAN;
+  const float most = std::bit_cast<float>(bits);
+  return most < kLeast ? 0.f : most;
 }
 
 void to_bf16(const float* x, int64_t n, int64_t padded, uint16_t* to) {
@@ -58,15 +68,36 @@ void to_bf16(const float* x, int64_t n, int64_t padded, uint16_t* to) {
     store_bf16(to + i, load_part(x + i, n > i ? n - i : 0));
 }
 
-void to_q8(const Rows& to, int64_t row, const float* values) {
-  for (int64_t b = 0; b < to.blocks(); b++) {
-    const int64_t left = to.width - b * BLOCK;
-    const int64_t at = row * to.blocks() + b;
-    int32_t halves[2];
-    quantise_group(values + b * BLOCK, left < BLOCK ? left : BLOCK, BLOCK, to.q8 + at * BLOCK,
-                   to.scales + at, 2, halves);
-    to.sums[at] = (halves[0] & 0xffff) | halves[1] << 16;
+// A block has one scale; a half whose values are smaller counts less, from a sixteenth on.
+void to_q8(const Rows& to, int64_t row, int64_t block, const float* x) {
+  const int64_t at = row * to.blocks() + block;
+  float most[2];
+  int64_t count[2];
+  for (int h = 0; h < 2; h++) {
+    count[h] = std::clamp<int64_t>(to.width - block * BLOCK - h * HALF, 0, HALF);
+    most[h] = largest_size(x + h * HALF, count[h]);
   }
+  const float both = most[0] + most[1];  // 0 or NaN: so are all products with the block
+  const float unit = both > 0.f ? std::max(most[0], most[1]) / (kFactors * 127) : both;
+  int32_t sums[2];
+  for (int h = 0; h < 2; h++) {
+    const float share = both > 0.f ? std::ceil(most[h] / (127 * unit)) : 0.f;
+    const auto factor = static_cast<int32_t>(std::clamp(share, 1.f, float{kFactors}));
+    sums[h] = factor * quantise(x + h * HALF, both > 0.f ? count[h] : 0, HALF,
+                                1.f / (unit * factor), to.q8 + at * BLOCK + h * HALF);
+    to.factors[2 * at + h] = factor * 0x10001;
+  }
+  to.scales[at] = unit;
+  to.sums[at] = (sums[0] & 0xffff) | sums[1] << 16;
+}
+
+// One scale for the row.
+void to_q8_row(const Rows& to, int64_t row, const float* values) {
+  const float most = largest_size(values, to.width);
+  const bool sound = most > 0.f;
+  to.scales[row] = most / 127.f;
+  to.sums[row] = quantise(values, sound ? to.width : 0, to.padded(), sound ? 127.f / most : 0.f,
+                          to.q8 + row * to.padded());
 }
 
 }  // namespace
@@ -90,25 +121,25 @@ void to_form(const Rows& to, int64_t row, const float* values) {
       to_bf16(values, to.width, to.padded(), to.bf16 + row * to.padded());
       break;
     case Form::q8:
-      to_q8(to, row, values);
+      for (int64_t b = 0; b < to.blocks(); b++) to_q8(to, row, b, values + b * BLOCK);
       break;
     case Form::q8_row:
-      quantise_group(values, to.width, to.padded(), to.q8 + row * to.padded(), to.scales + row, 1,
-                     to.sums + row);
+      to_q8_row(to, row, values);
       break;
   }
 }
 
 int64_t form_bytes(Form form, int64_t rows, int64_t width) {
   const Rows shape{.width = width};
-  const int64_t groups = form == Form::q8 ? shape.blocks() : 1;
   switch (form) {
     case Form::f32:
       return rows * shape.padded() * 4;
     case Form::bf16:
       return rows * shape.padded() * 2;
+    case Form::q8:
+      return rows * (shape.padded() + shape.blocks() * 16);
     default:
-      return rows * (shape.padded() + groups * 8);
+      return rows * (shape.padded() + 8);
   }
 }
 
@@ -121,6 +152,7 @@ Rows cut_rows(Form form, int64_t rows, int64_t width, uint8_t* memory) {
     cut.q8 = reinterpret_cast<int8_t*>(memory);
     cut.scales = reinterpret_cast<float*>(memory + rows * cut.padded());
     cut.sums = reinterpret_cast<int32_t*>(cut.scales + rows * groups);
+    cut.factors = cut.sums + rows * groups;
   }
   return cut;
 }

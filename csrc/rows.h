@@ -11,7 +11,7 @@ namespace octavo {
 enum class Form {
   f32,   // as they are
   bf16,  // rounded to bfloat16, in pairs, where the machine multiplies those
-  q8,    // int8 by blocks of 32: value = scale * q, with the sums of the block's q
+  q8,    // int8 by blocks of 32: value = scale * factor of its half block * q
   q8_row // int8 with one scale for the whole row
 };
 
@@ -25,8 +25,9 @@ struct Rows {
   uint16_t* bf16 = nullptr;  // [rows][padded]
   int8_t* q8 = nullptr;      // [rows][padded], each in -127..127
   float* scales = nullptr;   // [rows][blocks]; q8_row: [rows][1]
-  int32_t* sums = nullptr;   // of q. q8: [rows][blocks], two int16: of the first half of the block
-                             // (low bits) and of the second; q8_row: [rows][1]
+  int32_t* sums = nullptr;   // q8: [rows][blocks], two int16: the sum of q times the factor of the
+                             // first half (low bits) and of the second; q8_row: [rows][1], of q
+  int32_t* factors = nullptr;  // q8: [rows][blocks][2], twice the same int16 in 1..16
 
   int64_t blocks() const { return (width + BLOCK - 1) / BLOCK; }
   int64_t padded() const { return blocks() * BLOCK; }
