@@ -3,7 +3,7 @@
 namespace octavo {
 namespace {
 
-constexpr int kSpins = 2000;  // some 20 to 50 microseconds
+constexpr int kLooks = 2000;  // at a barrier, some 20 to 50 microseconds
 
 OCTAVO_INLINE void pause() {
 #if defined(__x86_64__)
@@ -13,28 +13,28 @@ OCTAVO_INLINE void pause() {
 #endif
 }
 
-// Until `value` is no longer `old`.
-template <class T>
-void wait_while(const std::atomic<T>& value, T old) {
-  for (int i = 0; i < kSpins; i++) {
-    if (value.load(std::memory_order_acquire) != old) return;
+}  // namespace
+
+void Awaited::wait_while(uint32_t old, int looks) {
+  for (int i = 0; i < looks; i++) {
+    if (get() != old) return;
     pause();
   }
-  value.wait(old, std::memory_order_acquire);
+  // Who changes the value after this sees the sleeper; who did before is seen here.
+  sleepers_.fetch_add(1);
+  while (value_.load() == old) value_.wait(old);
+  sleepers_.fetch_sub(1);
 }
-
-}  // namespace
 
 void Meeting::barrier(uint32_t phase) {
   if (arrived_.fetch_add(1, std::memory_order_acq_rel) + 1 < threads_) {
-    wait_while(phase_, phase);
+    phase_.wait_while(phase, kLooks);
     return;
   }
   // The last one here: nobody else can take items now, so the counter can start again.
   arrived_.store(0, std::memory_order_relaxed);
   next_[phase & 1].store(0, std::memory_order_relaxed);
-  phase_.store(phase + 1, std::memory_order_release);
-  phase_.notify_all();
+  phase_.set(phase + 1);
 }
 
 Pool::Pool(int threads) : meeting_(threads) {
@@ -43,9 +43,9 @@ Pool::Pool(int threads) : meeting_(threads) {
 }
 
 Pool::~Pool() {
+  wait();
   stop_.store(true, std::memory_order_relaxed);
-  started_.fetch_add(1, std::memory_order_release);
-  started_.notify_all();
+  started_.set(started_.get() + 1);
   for (std::thread& worker : workers_) worker.join();
 }
 
@@ -53,22 +53,20 @@ void Pool::start(std::function<void(Team&)> job) {
   wait();
   job_ = std::move(job);
   running_.store(threads(), std::memory_order_relaxed);
-  started_.fetch_add(1, std::memory_order_release);
-  started_.notify_all();
+  started_.set(started_.get() + 1);
 }
 
 void Pool::wait() {
-  for (int left; (left = running_.load(std::memory_order_acquire)) > 0;)
-    running_.wait(left, std::memory_order_acquire);
+  for (uint32_t done; (done = done_.get()) != started_.get();) done_.wait_while(done, 0);
 }
 
 void Pool::work(int thread) {
   Team team(meeting_, thread);
   for (uint32_t seen = 0;; seen++) {
-    wait_while(started_, seen);
+    started_.wait_while(seen, 0);  // who starts jobs needs the core between them
     if (stop_.load(std::memory_order_relaxed)) return;
     job_(team);
-    if (running_.fetch_sub(1, std::memory_order_acq_rel) == 1) running_.notify_all();
+    if (running_.fetch_sub(1, std::memory_order_acq_rel) == 1) done_.set(seen + 1);
   }
 }
 

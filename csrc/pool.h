@@ -15,6 +15,25 @@
 
 namespace octavo {
 
+// A number to wait for. Who changes it calls the kernel only where somebody sleeps.
+class Awaited {
+ public:
+  explicit Awaited(uint32_t value) : value_(value) {}
+
+  uint32_t get() const { return value_.load(std::memory_order_acquire); }
+  void set(uint32_t value) {
+    value_.store(value);
+    if (sleepers_.load() > 0) value_.notify_all();
+  }
+
+  // Until it is no longer `old`: looks so many times, then sleeps.
+  void wait_while(uint32_t old, int looks);
+
+ private:
+  std::atomic<uint32_t> value_;
+  std::atomic<int> sleepers_{0};
+};
+
 // What the threads of a pool share.
 class Meeting {
  public:
@@ -33,7 +52,7 @@ class Meeting {
  private:
   const int threads_;
   alignas(64) std::atomic<int> arrived_{0};
-  alignas(64) std::atomic<uint32_t> phase_{0};
+  alignas(64) Awaited phase_{0};
   alignas(64) std::atomic<int64_t> next_[2] = {};
 };
 
@@ -92,8 +111,9 @@ class Pool {
 
   Meeting meeting_;
   std::function<void(Team&)> job_;
-  alignas(64) std::atomic<uint32_t> started_{0};  // jobs
-  alignas(64) std::atomic<int> running_{0};       // threads still in the job
+  alignas(64) Awaited started_{0};  // jobs
+  alignas(64) Awaited done_{0};     // jobs
+  alignas(64) std::atomic<int> running_{0};   // threads still in the job
   std::atomic<bool> stop_{false};
   std::vector<std::thread> workers_;
 };

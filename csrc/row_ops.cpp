@@ -14,53 +14,42 @@ constexpr int kFactors = 16;  // q times factor times code must stay exact in fp
 
 // The first `count` lanes from memory, zeros behind.
 OCTAVO_INLINE F32 load_part(const float* from, int64_t count) {
-  if (count >= W) return load(from);
+  if (count >= W) [[likely]]
+    return load(from);
   F32 v{};
-  std::memcpy(&v, from, count * sizeof(float));
+  for (int64_t i = 0; i < count; i++) v[i] = from[i];
   return v;
 }
 
 OCTAVO_INLINE void store_part(float* to, F32 v, int64_t count) {
-  std::memcpy(to, &v, (count < W ? count : W) * sizeof(float));
+  if (count >= W) [[likely]]
+    store(to, v);
+  else
+    for (int64_t i = 0; i < count; i++) to[i] = v[i];
 }
 
-// The largest |x|, as bits: they are ordered as the numbers are, and NaN is above them all.
-int32_t largest_bits(const float* x, int64_t n) {
+// The largest |x| of a group. NaN where one is no finite number; 0 where 1 / largest is not.
+// Bits are ordered as the sizes that they stand for are, NaN above them all.
+float largest_size(const float* x, int64_t n) {
   I32 most{};
   for (int64_t i = 0; i < n; i += W) {
     const I32 size = (I32)abs(load_part(x + i, n - i));
     most = most > size ? most : size;
   }
-  int32_t found = 0;
-  for (int lane = 0; lane < W; lane++) found = most[lane] > found ? most[lane] : found;
-  return found;
-}
-
-int32_t total(I32 v) {
-  int32_t found = 0;
-  for (int lane = 0; lane < W; lane++) found += v[lane];
-  return found;
+  const int32_t bits = largest(most);
+  const float found = std::bit_cast<float>(bits);
+  return bits >= 0x7f800000 ? NAN : found < kLeast ? 0.f : found;
 }
 
 // q = the nearest integers to x * inverse, [padded]; returns their sum.
 int32_t quantise(const float* x, int64_t n, int64_t padded, float inverse, int8_t* q) {
-  typedef int8_t Bytes __attribute__((vector_size(W)));
-  I32 sum{};
+  I32 all{};
   for (int64_t i = 0; i < padded; i += W) {
-    const I32 rounded = to_int(load_part(x + i, n > i ? n - i : 0) * inverse);
-    const Bytes bytes = __builtin_convertvector(rounded, Bytes);
-    std::memcpy(q + i, &bytes, sizeof bytes);
-    sum += rounded;
+    const I32 nearest = to_int(load_part(x + i, n > i ? n - i : 0) * inverse);
+    store_bytes(q + i, nearest);
+    all += nearest;
   }
-  return total(sum);
-}
-
-// The largest |x| of a group. NaN where one is no finite number; 0 where 127 / largest is not.
-float largest_size(const float* x, int64_t n) {
-  const int32_t bits = largest_bits(x, n);
-  if (bits >= 0x7f800000) return NAN;
-  const float most = std::bit_cast<float>(bits);
-  return most < kLeast ? 0.f : most;
+  return sum(all);
 }
 
 void to_bf16(const float* x, int64_t n, int64_t padded, uint16_t* to) {
@@ -77,17 +66,18 @@ void to_q8(const Rows& to, int64_t row, int64_t block, const float* x) {
     count[h] = std::clamp<int64_t>(to.width - block * BLOCK - h * HALF, 0, HALF);
     most[h] = largest_size(x + h * HALF, count[h]);
   }
-  const float both = most[0] + most[1];  // 0 or NaN: so are all products with the block
-  const float unit = both > 0.f ? std::max(most[0], most[1]) / (kFactors * 127) : both;
+  const float both = most[0] + most[1];
+  const bool sound = both > 0.f;  // else it is 0 or NaN, and so are all products with the block
+  const float larger = sound ? std::max(most[0], most[1]) : 1.f;
+  const float share = kFactors / larger;
   int32_t sums[2];
   for (int h = 0; h < 2; h++) {
-    const float share = both > 0.f ? std::ceil(most[h] / (127 * unit)) : 0.f;
-    const auto factor = static_cast<int32_t>(std::clamp(share, 1.f, float{kFactors}));
-    sums[h] = factor * quantise(x + h * HALF, both > 0.f ? count[h] : 0, HALF,
-                                1.f / (unit * factor), to.q8 + at * BLOCK + h * HALF);
+    const int32_t factor = std::clamp(static_cast<int>(std::ceil(most[h] * share)), 1, kFactors);
+    sums[h] = factor * quantise(x + h * HALF, sound ? count[h] : 0, HALF, 127.f * share / factor,
+                                to.q8 + at * BLOCK + h * HALF);
     to.factors[2 * at + h] = factor * 0x10001;
   }
-  to.scales[at] = unit;
+  to.scales[at] = sound ? larger * (1.f / (kFactors * 127)) : both;
   to.sums[at] = (sums[0] & 0xffff) | sums[1] << 16;
 }
 

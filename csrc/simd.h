@@ -77,24 +77,44 @@ OCTAVO_INLINE I32 to_int(F32 a) {
 #endif
 }
 
-OCTAVO_INLINE float sum(F32 v) {  // a fixed tree
-#if defined(__AVX512F__)
-  return _mm512_reduce_add_ps(v);
-#else
-  float lanes[W];
-  store(lanes, v);
-  for (int half = W / 2; half > 0; half /= 2)
-    for (int i = 0; i < half; i++) lanes[i] += lanes[i + half];
-  return lanes[0];
-#endif
+// Lanes i and i ^ distance trade places.
+template <class V>
+OCTAVO_INLINE V swapped(V v, int distance) {
+  return __builtin_shuffle(v, iota() ^ distance);
 }
 
-OCTAVO_INLINE float largest(F32 v) {
-  float lanes[W];
-  store(lanes, v);
-  for (int half = W / 2; half > 0; half /= 2)
-    for (int i = 0; i < half; i++) lanes[i] = lanes[i] > lanes[i + half] ? lanes[i] : lanes[i + half];
-  return lanes[0];
+// Over all lanes, in a fixed tree.
+template <class V>
+OCTAVO_INLINE auto sum(V v) {
+#pragma GCC unroll 4
+  for (int distance = W / 2; distance > 0; distance /= 2) v += swapped(v, distance);
+  return v[0];
+}
+
+template <class V>
+OCTAVO_INLINE auto largest(V v) {
+#pragma GCC unroll 4
+  for (int distance = W / 2; distance > 0; distance /= 2) {
+    const V other = swapped(v, distance);
+    v = v > other ? v : other;
+  }
+  return v[0];
+}
+
+// The low byte of each lane.
+OCTAVO_INLINE void store_bytes(int8_t* to, I32 v) {
+#if defined(__AVX512F__)
+  _mm_storeu_si128(reinterpret_cast<__m128i*>(to), _mm512_cvtepi32_epi8((__m512i)v));
+#elif defined(__AVX2__)
+  const __m256i first = _mm256_set1_epi32(0x0c080400);  // of each four lanes: their low bytes
+  const __m256i packed = _mm256_shuffle_epi8((__m256i)v, first);
+  const __m128i low = _mm256_castsi256_si128(packed), high = _mm256_extracti128_si256(packed, 1);
+  _mm_storel_epi64(reinterpret_cast<__m128i*>(to), _mm_unpacklo_epi32(low, high));
+#else
+  typedef int8_t Bytes __attribute__((vector_size(W)));
+  const Bytes bytes = __builtin_convertvector(v, Bytes);
+  std::memcpy(to, &bytes, sizeof bytes);
+#endif
 }
 
 // e^a with a relative error below 2e-7; 0 below -87.3 (and for -inf), no overflow up to 88.

@@ -63,21 +63,18 @@ def in_blocks(x: np.ndarray) -> np.ndarray:
     1..16, for each half of them. float64."""
     halves = x.reshape(len(x), x.shape[1] // 32, 2, 16)
     most = np.abs(halves).max(axis=-1)
-    unit = most.max(axis=-1, keepdims=True) / np.float32(16 * 127)
-    shares = np.divide(most, 127 * unit, out=np.zeros_like(most), where=unit > 0)
-    steps = unit * np.clip(np.ceil(shares), 1, 16).astype(np.float32)
-    return rounded(halves, steps).reshape(x.shape)
+    larger = most.max(axis=-1, keepdims=True)
+    share = np.divide(np.float32(16), larger, out=np.zeros_like(larger), where=larger > 0)
+    factors = np.clip(np.ceil(most * share), 1, 16).astype(np.float32)
+    integers = np.rint(halves * (np.float32(127) * share / factors)[..., None])
+    steps = (larger * np.float32(1 / (16 * 127))).astype(np.float64) * factors
+    return (integers * steps[..., None]).reshape(x.shape)
 
 
 def in_rows(x: np.ndarray) -> np.ndarray:
     """What is left of `x` [T, k] in int8 with one scale for each row. float64."""
-    return rounded(x, np.abs(x).max(axis=-1) / np.float32(127))
-
-
-def rounded(x: np.ndarray, steps: np.ndarray) -> np.ndarray:
-    """To multiples of a step [...] for the last axis of `x`."""
-    inverse = np.divide(np.float32(1), steps, out=np.zeros_like(steps), where=steps > 0)
-    return np.rint(x * inverse[..., None]) * steps.astype(np.float64)[..., None]
+    most = np.abs(x).max(axis=-1, keepdims=True)
+    return np.rint(x * (np.float32(127) / most)) * (most / np.float32(127)).astype(np.float64)
 
 
 def close(got: np.ndarray, weights: np.ndarray, rows: np.ndarray) -> bool:
