@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from octavo.base.errors import ModelError
+from octavo.models.quantization import int8_scheme
 
 Config = Mapping[str, Any]
 
@@ -72,7 +73,6 @@ _NEUTRAL: dict[str, tuple[Any, ...]] = {
     "partial_rotary_factor": (None, 1),
     "q_lora_rank": _OFF,
     "qk_layernorm": _OFF,
-    "quantization_config": _OFF,
     "query_pre_attn_scalar": _OFF,
     "residual_multiplier": (None, 1),
     "rope_interleaved": _OFF,
@@ -97,6 +97,7 @@ def refuse_unknown_mathematics(config: Config) -> None:
     for name, neutral in _NEUTRAL.items():
         if config.get(name) not in neutral:
             raise ModelError(f"config: {name}={config[name]!r} is not supported")
+    int8_scheme(config)  # refuses the other ways to quantise
 
 
 def value(config: Config, *names: str) -> Any:

@@ -165,3 +165,8 @@ class Native(Protocol):
 
     def pack_blocks(self, packed: _Packed, rows: np.ndarray, first_row: int) -> None:
         """Rows as GGUF packs them, uint8 [m, bytes]."""
+
+    def pack_int8(
+        self, packed: _Packed, codes: np.ndarray, scales: np.ndarray, first_row: int
+    ) -> None:
+        """Rows of int8 [m, k] with a float32 scale each, [m]."""

@@ -12,7 +12,7 @@ from octavo.models.spec import LinearSpec, ModelSpec, ParamSpec
 from octavo.native.interface import Native, Packed
 from octavo.native.pack_cache import PackCache
 from octavo.weights.checkpoint import Checkpoint, RawTensor, to_float32
-from octavo.weights.formats import BLOCK_FORMATS, FLOAT_FORMATS
+from octavo.weights.formats import BLOCK_FORMATS, FLOAT_FORMATS, INT8, QUANTISED_FORMATS
 
 _ROWS = 1024  # converted at a time, so that a copy of a large tensor is never made
 
@@ -76,7 +76,7 @@ class Weights:
     def _pack(self, name: str) -> None:
         packed, stored = self._matrices[name], self._checkpoint.stored(name)
         if stored == packed.format:
-            self._native.pack_blocks(packed, self._checkpoint.blocks(name), 0)
+            self._keep(packed, name)
         elif FLOAT_FORMATS.get(stored) == packed.format:
             self._native.pack_float(packed, self._checkpoint.read(name).array, 0)
         elif packed.format in BLOCK_FORMATS:
@@ -84,6 +84,13 @@ class Weights:
         else:
             for start, rows in self._floats(name, packed):
                 self._native.pack_float(packed, rows, start)
+
+    def _keep(self, packed: Packed, name: str) -> None:
+        """The stored numbers, in the format that they are stored in."""
+        if packed.format == INT8:
+            self._native.pack_int8(packed, *self._checkpoint.codes(name), 0)
+        else:
+            self._native.pack_blocks(packed, self._checkpoint.blocks(name), 0)
 
     def _quantise(self, packed: Packed, name: str) -> None:
         from gguf.constants import GGMLQuantizationType
@@ -96,15 +103,16 @@ class Weights:
     def _floats(self, name: str, like: Packed) -> Iterator[tuple[int, np.ndarray]]:
         """The stored values, some rows at a time: (first row, float32 [rows, k])."""
         stored = self._checkpoint.stored(name)
-        if stored in BLOCK_FORMATS:
-            blocks = self._native.Packed(stored, like.n, like.k)
-            self._native.pack_blocks(blocks, self._checkpoint.blocks(name), 0)
+        quantised = stored in QUANTISED_FORMATS
+        if quantised:
+            kept = self._native.Packed(stored, like.n, like.k)
+            self._keep(kept, name)
         else:
             raw = self._checkpoint.read(name)
         for start in range(0, like.n, _ROWS):
-            if stored in BLOCK_FORMATS:
+            if quantised:
                 rows = np.empty((min(_ROWS, like.n - start), like.k), np.float32)
-                self._native.unpack(blocks, start, rows)
+                self._native.unpack(kept, start, rows)
             else:
                 part = RawTensor(raw.dtype, raw.array[start : start + _ROWS])
                 rows = np.ascontiguousarray(to_float32(part))

@@ -37,7 +37,7 @@ class Checkpoint(Protocol):
         ...
 
     def stored(self, name: str) -> str:
-        """The tensor's type: a `Dtype`, or a GGUF block format in lower case ("q4_1")."""
+        """The tensor's type: a `Dtype`, a GGUF block format in lower case ("q4_1"), or "int8"."""
         ...
 
     def read(self, name: str) -> RawTensor:
@@ -46,7 +46,11 @@ class Checkpoint(Protocol):
 
     def blocks(self, name: str) -> np.ndarray:
         """Its rows as a block format packs them, uint8 [rows, bytes of a row]."""
-        ...
+        raise AssertionError(f"{name} is not in blocks")
+
+    def codes(self, name: str) -> tuple[np.ndarray, np.ndarray]:
+        """Where it is stored as "int8": int8 [rows, columns], and their scales, float32 [rows]."""
+        raise AssertionError(f"{name} is not in int8")
 
 
 def file_identity(path: Path) -> str:

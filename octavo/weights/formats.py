@@ -1,8 +1,8 @@
 """In which format each tensor is kept in memory: what the file stores, what was asked for, and
 what the kernels can multiply, put together before any weights are read.
 
-A format is "f32", "bf16", "f16", or a GGUF block format in lower case: blocks of 32 weights with a
-scale of their own (k-quants: blocks of 256).
+A format is "f32", "bf16", "f16", a GGUF block format in lower case: blocks of 32 weights with a
+scale of their own (k-quants: blocks of 256), or "int8": one scale for each output and each token.
 """
 
 from __future__ import annotations
@@ -13,6 +13,8 @@ from octavo.models.spec import ModelSpec, ParamSpec
 from octavo.weights.checkpoint import Checkpoint
 
 BLOCK_FORMATS = ("q4_0", "q4_1", "q5_0", "q5_1", "q8_0", "q4_k", "q5_k", "q6_k")
+INT8 = "int8"
+QUANTISED_FORMATS = (*BLOCK_FORMATS, INT8)
 FLOAT_FORMATS = {"float32": "f32", "bfloat16": "bf16", "float16": "f16"}  # by dtype
 
 AS_STORED = "auto"
@@ -29,13 +31,20 @@ def weight_formats(
 ) -> dict[str, str]:
     """Parameter name -> format.
 
-    Vectors (norms, biases) are always "f32". A matrix keeps its block format where `quantization`
-    is "auto", takes the named one, or `dtype` where that is "none" or its rows do not fit a block.
+    Vectors (norms, biases) are always "f32". A matrix keeps its block format, or int8, where
+    `quantization` is "auto", takes the named one, or `dtype` where that is "none" or its rows do
+    not fit a block. Gate and up are one op, which reads one kind of activations: `dtype` where
+    they would need two.
     """
-    return {
+    formats = {
         param.name: _format(param, checkpoint.stored(param.name), dtype, quantization)
         for param in spec.params()
     }
+    for layer in spec.layers:
+        pair = (layer.mlp.gate.weight.name, layer.mlp.up.weight.name)
+        if len({_activations(formats[name]) for name in pair}) > 1:
+            formats |= dict.fromkeys(pair, FLOAT_FORMATS[dtype])
+    return formats
 
 
 def summary(spec: ModelSpec, formats: dict[str, str]) -> str:
@@ -51,9 +60,16 @@ def _format(param: ParamSpec, stored: str, dtype: str, quantization: str) -> str
     if len(param.shape) == 1:
         return "f32"
     wanted = stored if quantization == AS_STORED else quantization
-    if wanted in BLOCK_FORMATS and param.shape[-1] % block_length(wanted) == 0:
+    if wanted in QUANTISED_FORMATS and param.shape[-1] % block_length(wanted) == 0:
         return wanted
     return FLOAT_FORMATS[dtype]
+
+
+def _activations(format: str) -> str:
+    """What a matrix in `format` is multiplied with."""
+    if format in BLOCK_FORMATS:
+        return "int8, a scale for each block"
+    return "int8, a scale for each token" if format == INT8 else "floats"
 
 
 def _matrices(params: Collection[ParamSpec]) -> list[ParamSpec]:

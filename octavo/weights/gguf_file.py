@@ -13,7 +13,7 @@ from octavo.files.gguf_header import GgufTensor
 from octavo.files.gguf_types import TensorType
 from octavo.files.model_files import ModelFiles
 from octavo.models.spec import ModelSpec
-from octavo.weights.checkpoint import STORED, Dtype, RawTensor, file_identity
+from octavo.weights.checkpoint import STORED, Checkpoint, Dtype, RawTensor, file_identity
 
 _WHOLE = {
     "token_embd": "model.embed_tokens",
@@ -45,7 +45,7 @@ _PLAIN: dict[TensorType, Dtype] = {
 _BLOCKS_TOGETHER = 256
 
 
-class GgufCheckpoint:
+class GgufCheckpoint(Checkpoint):
     """All tensors of a GGUF file; `spec` says how many rows a head has."""
 
     def __init__(self, files: ModelFiles, spec: ModelSpec) -> None:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from octavo.files.model_files import ModelFiles
+from octavo.models.quantization import int8_scheme
 from octavo.models.spec import ModelSpec
 from octavo.weights.checkpoint import Checkpoint
+from octavo.weights.compressed_tensors import CompressedTensorsCheckpoint
 from octavo.weights.dummy import DummyCheckpoint
 from octavo.weights.gguf_file import GgufCheckpoint
 from octavo.weights.match import check
@@ -19,8 +21,12 @@ def open_checkpoint(files: ModelFiles, load_format: str, spec: ModelSpec, seed: 
     """
     if load_format == "dummy":
         return DummyCheckpoint(spec, seed)
-    checkpoint: Checkpoint = (
-        GgufCheckpoint(files, spec) if files.is_gguf else SafetensorsCheckpoint.open(files)
-    )
+    checkpoint = GgufCheckpoint(files, spec) if files.is_gguf else _safetensors(files)
     check(spec, checkpoint)
     return checkpoint
+
+
+def _safetensors(files: ModelFiles) -> Checkpoint:
+    tensors = SafetensorsCheckpoint.open(files)
+    scheme = int8_scheme(files.json("config.json") or {})
+    return tensors if scheme is None else CompressedTensorsCheckpoint(tensors, scheme)

@@ -18,13 +18,15 @@ import numpy as np
 
 from octavo.base.errors import ModelError
 from octavo.files.model_files import ModelFiles
-from octavo.weights.checkpoint import STORED, Dtype, RawTensor, file_identity
+from octavo.weights.checkpoint import STORED, Checkpoint, Dtype, RawTensor, file_identity
 
 INDEX = "model.safetensors.index.json"
 SINGLE = "model.safetensors"
 
 _MAX_HEADER = 100_000_000  # bytes; the format's own limit
 _DTYPES: dict[str, Dtype] = {"F32": "float32", "F16": "float16", "BF16": "bfloat16"}
+_INT8 = "I8"
+_ITEMSIZE = {"F32": 4, "F16": 2, "BF16": 2, _INT8: 1}  # bytes, of the dtypes that are read
 
 
 @dataclass(frozen=True)
@@ -38,7 +40,7 @@ class _Entry:
     start: int  # byte in the file
 
 
-class SafetensorsCheckpoint:
+class SafetensorsCheckpoint(Checkpoint):
     """All tensors of a folder's safetensors files."""
 
     def __init__(self, entries: Mapping[str, _Entry]) -> None:
@@ -79,8 +81,12 @@ class SafetensorsCheckpoint:
             raise ModelError(f"{entry.file}: {name} has dtype {entry.dtype}, not supported")
         return _DTYPES[entry.dtype]
 
-    def blocks(self, name: str) -> np.ndarray:
-        raise AssertionError(f"{name} is not in blocks")
+    def is_int8(self, name: str) -> bool:
+        return self._entries[name].dtype == _INT8
+
+    def int8(self, name: str) -> np.ndarray:
+        """The integers of a tensor of int8, a view of the mapped file."""
+        return _view(self._entries[name], np.int8)
 
     def read(self, name: str) -> RawTensor:
         """A view of the mapped file.
@@ -88,10 +94,14 @@ class SafetensorsCheckpoint:
         Raises:
             ModelError: the tensor's dtype is not supported.
         """
-        entry, dtype = self._entries[name], self.stored(name)
-        flat = np.frombuffer(entry.data, STORED[dtype], math.prod(entry.shape), entry.start)
-        flat = np.require(flat, requirements="A")  # the format promises no alignment
-        return RawTensor(dtype, flat.reshape(entry.shape))
+        dtype = self.stored(name)
+        return RawTensor(dtype, _view(self._entries[name], STORED[dtype]))
+
+
+def _view(entry: _Entry, kind: type[np.generic]) -> np.ndarray:
+    flat = np.frombuffer(entry.data, kind, math.prod(entry.shape), entry.start)
+    flat = np.require(flat, requirements="A")  # the format promises no alignment
+    return flat.reshape(entry.shape)
 
 
 def _entries(file: Path) -> dict[str, _Entry]:
@@ -129,8 +139,8 @@ def _entry(file: Path, data: mmap, base: int, name: str, said: Any) -> _Entry:
         raise ModelError(f"{file} has a broken entry for {name}") from error
     if not 0 <= start <= end or base + end > len(data):
         raise ModelError(f"{file} is cut short: {name} ends at byte {base + end} of {len(data)}")
-    if dtype in _DTYPES:
-        expected = math.prod(shape) * np.dtype(STORED[_DTYPES[dtype]]).itemsize
+    if dtype in _ITEMSIZE:
+        expected = math.prod(shape) * _ITEMSIZE[dtype]
         if min(shape, default=0) < 0 or end - start != expected:
             raise ModelError(f"{file}: {name} has {end - start} bytes, its shape {expected}")
     return _Entry(file, data, dtype, shape, base + start)

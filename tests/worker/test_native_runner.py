@@ -10,6 +10,7 @@ import pytest
 import torch
 from steps import Steps
 from tiny_gguf import tiny_gguf
+from tiny_int8 import quantise_activations, tiny_int8
 from tiny_models import FAMILIES, tiny_model
 
 from octavo.files.model_files import ModelFiles
@@ -23,6 +24,7 @@ from octavo.worker.native_runner import NativeRunner
 from octavo.worker.torch_runner import TorchRunner
 
 VOCAB = 512
+HEAD = ["lm_head"]
 WIDE = {  # rows that k-quants can cut
     "hidden_size": 256,
     "intermediate_size": 512,
@@ -102,6 +104,12 @@ def test_bits_do_not_depend_on_the_cut_of_steps_in_blocks(kind, variant, tmp_pat
     check_every_cut(Case(tmp_path / "model.gguf", "bfloat16"), variant, "auto")
 
 
+@pytest.mark.parametrize("variant", usable_variants())
+def test_bits_do_not_depend_on_the_cut_of_steps_in_int8(variant, tmp_path):
+    tiny_int8(tmp_path / "int8", tiny_model(tmp_path / "hf", "qwen2_mixed"))
+    check_every_cut(Case(tmp_path / "int8", "bfloat16"), variant, "auto")
+
+
 def check_every_cut(case: Case, variant, quantization) -> None:
     """Logits and hidden states are the same bits alone, together, in chunks, in any order, in
     other pages, and by one thread or two."""
@@ -140,9 +148,52 @@ def test_block_formats_compute_what_the_file_says(kind, tmp_path):
     case = Case(tmp_path / "model.gguf", "bfloat16")
     rows = [("a", some_tokens(1, 40))]
     ours = Steps(case.native(quantization="auto"), case.layout).run(rows)[0]
-    with torch.inference_mode():
-        theirs = model(torch.tensor([rows[0][1]])).logits[0, -1].numpy()
+    theirs = answers(model, rows[0][1])
     assert np.abs(ours - theirs).max() < 0.1 * np.abs(theirs).max()
+
+
+def answers(model, tokens: list[int]) -> np.ndarray:
+    """Logits of Transformers after `tokens`."""
+    with torch.inference_mode():
+        return model(torch.tensor([tokens])).logits[0, -1].numpy()
+
+
+@pytest.mark.parametrize("variant", usable_variants())
+@pytest.mark.parametrize("family", FAMILIES)
+def test_int8_multiplies_codes_of_weights_and_tokens(family, variant, tmp_path):
+    check_int8(tmp_path, family, variant, stored=HEAD, multiplied=HEAD)
+
+
+@pytest.mark.parametrize("variant", usable_variants())
+def test_some_linears_may_not_be_int8(variant, tmp_path):
+    """A gate whose up is not is multiplied as its up."""
+    stored = [*HEAD, "model.layers.0.self_attn.k_proj", "model.layers.1.mlp.up_proj"]
+    check_int8(tmp_path, "qwen2", variant, stored, [*stored, "model.layers.1.mlp.gate_proj"])
+
+
+def check_int8(folder, family, variant, stored, multiplied) -> None:
+    """Transformers computes the same with such weights and activations; `stored` and `multiplied`
+    name linears that are floats. A rounding may fall to the other side: rarely."""
+    model = tiny_model(folder / "hf", family)
+    tiny_int8(folder / "int8", model, ignore=stored)
+    case, tokens = Case(folder / "int8", "float32"), some_tokens(1, 40)
+    [ours] = Steps(case.native(variant, "auto"), case.layout).run([("a", tokens)])
+    in_floats = answers(model, tokens)
+    quantise_activations(model, multiplied)
+    theirs = answers(model, tokens)
+    assert np.abs(ours - theirs).max() < 0.1 * np.abs(in_floats - theirs).max()
+
+
+@pytest.mark.parametrize(
+    ("activations", "quantization"), [(True, "none"), (False, "none"), (False, "auto")]
+)
+def test_int8_weights_in_floats_are_what_the_folder_says(activations, quantization, tmp_path):
+    model = tiny_model(tmp_path / "hf", "qwen2")
+    tiny_int8(tmp_path / "int8", model, activations=activations)
+    case, tokens = Case(tmp_path / "int8", "float32"), some_tokens(1, 40)
+    for runner in (case.native(quantization=quantization), case.torch()):
+        [ours] = Steps(runner, case.layout).run([("a", tokens)])
+        assert close(ours, answers(model, tokens))
 
 
 def test_any_checkpoint_can_be_quantised_at_load(tmp_path):
