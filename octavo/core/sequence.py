@@ -41,13 +41,13 @@ class Sequence:
     def append(self, token_id: int) -> tuple[FinishReason | None, int | None]:
         """Add a generated token; why it ends the sequence, if it does, and the stop id."""
         self.token_ids.append(token_id)
-        request = self.request
-        if self.num_generated >= request.params.min_tokens:
+        request, generated = self.request, self.num_generated
+        if generated >= request.params.min_tokens:
             if token_id in request.eos_token_ids:
                 return "stop", None
             if token_id in request.params.stop_ids:
                 return "stop", token_id
         assert request.params.max_tokens is not None, "the door left it open"
-        if self.num_generated >= request.params.max_tokens:
+        if generated >= request.params.max_tokens:
             return "length", None
         return None, None

@@ -26,6 +26,7 @@ from octavo.sampling.rows import (
 
 Doubles = NDArray[np.float64]
 Tokens = NDArray[np.int32] | NDArray[np.int64]
+_NONE = np.empty(0, dtype=np.int32)
 
 
 def sample(pool: Pool, logits: NDArray[np.float32], rows: Sequence[SamplingRow]) -> list[Drawn]:
@@ -41,7 +42,7 @@ def sample(pool: Pool, logits: NDArray[np.float32], rows: Sequence[SamplingRow])
     drawn = np.empty((len(rows), 4))
     width = min(vocab, max(row.params.logprobs or 0 for row in rows))
     likely = np.empty((len(rows), width, 2))
-    known = [row.known if _penalised(row.params) else row.known[:0] for row in rows]
+    known = [row.known if _penalised(row.params) else _NONE for row in rows]
     tokens = np.concatenate(known, dtype=np.int32, casting="same_kind")
     pool.sample(logits, _controls(rows, known, vocab), tokens, _edits(rows), drawn, likely)
     return [

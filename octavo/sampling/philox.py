@@ -15,18 +15,20 @@ Words = NDArray[np.uint64]  # 32-bit words, kept in 64 bits so that products do 
 
 _MULTIPLIERS = np.array([[0xD2511F53], [0xCD9E8D57]], dtype=np.uint64)
 _WEYL = np.array([[0x9E3779B9], [0xBB67AE85]], dtype=np.uint64)  # added to the key every round
-_ROUNDS = np.arange(10, dtype=np.uint64)
-_LOW = np.uint64(0xFFFFFFFF)
-_32 = np.uint64(32)
+_ROUNDS = np.arange(10, dtype=np.uint64)[:, None, None] * _WEYL
+# Arrays, not scalars: numpy takes twice as long over those when there are few rows.
+_LOW = np.array(0xFFFFFFFF, dtype=np.uint64)
+_32 = np.array(32, dtype=np.uint64)
+_11 = np.array(11, dtype=np.uint64)
 
 
 def philox(counters: Words, keys: Words) -> Words:
     """Ten rounds over counters [4, n] with keys [2, n]; returns [4, n]."""
     even, odd = counters[0::2], counters[1::2]  # [2, n] each
-    for key in (keys + _ROUNDS[:, None, None] * _WEYL) & _LOW:
+    for key in keys + _ROUNDS & _LOW:
         products = even * _MULTIPLIERS
         even, odd = (products >> _32)[::-1] ^ odd ^ key, (products & _LOW)[::-1]
-    return np.stack([even[0], odd[0], even[1], odd[1]])
+    return np.array([even[0], odd[0], even[1], odd[1]])
 
 
 def uniforms(
@@ -40,9 +42,9 @@ def uniforms(
     """
     seed, position = _words(seeds), _words(positions)
     child = np.asarray(children, dtype=np.uint64)
-    counters = np.stack([position & _LOW, position >> _32, child, np.zeros_like(child)])
-    word = philox(counters, np.stack([seed & _LOW, seed >> _32]))
-    bits = (word[1] << _32 | word[0]) >> np.uint64(11)
+    counters = np.array([position & _LOW, position >> _32, child, np.zeros_like(child)])
+    word = philox(counters, np.array([seed & _LOW, seed >> _32]))
+    bits = (word[1] << _32 | word[0]) >> _11
     numbers: NDArray[np.float64] = bits * 2.0**-53
     return numbers
 

@@ -12,16 +12,16 @@ from dataclasses import dataclass
 import numpy as np
 
 from octavo.attention.batch import AttentionBatch
-from octavo.base.plan import Row, StepPlan
+from octavo.base.plan import StepPlan
 from octavo.sampling.rows import SamplingRow
-from octavo.worker.states import States
+from octavo.worker.states import SequenceState, States
 
 
 @dataclass(frozen=True, slots=True)
 class Batch:
     """One step's input. T tokens, S rows that sample."""
 
-    token_ids: np.ndarray  # [T] int64
+    token_ids: np.ndarray  # [T] int32
     positions: np.ndarray  # [T] int64
     attention: AttentionBatch
     chosen: np.ndarray  # [S] int64: tokens whose logits are wanted
@@ -32,36 +32,40 @@ class Batch:
 def build_batch(plan: StepPlan, states: States, block_size: int, num_groups: int) -> Batch:
     """Arrays for a plan that `states` has followed."""
     rows = plan.rows
+    held = [states[row.sequence_id] for row in rows]
+    starts = np.array([row.start for row in rows], dtype=np.int32)
     lengths = np.array([row.length for row in rows], dtype=np.int32)
-    row_starts = np.concatenate(([0], np.cumsum(lengths))).astype(np.int32)
-    tokens = [states[r.sequence_id].tokens.values[r.start : r.start + r.length] for r in rows]
-    sampling = [(i, row) for i, row in enumerate(rows) if row.samples]
+    row_starts = np.concatenate(([0], np.cumsum(lengths)), dtype=np.int32)
+    tokens = [
+        state.tokens.values[row.start : row.start + row.length]
+        for state, row in zip(held, rows, strict=True)
+    ]
+    offsets = np.repeat(starts - row_starts[:-1], lengths)  # [T]: of positions from indices
+    chosen = [i for i, row in enumerate(rows) if row.samples]
     return Batch(
-        token_ids=np.concatenate(tokens).astype(np.int64),
-        positions=np.concatenate([np.arange(r.start, r.start + r.length) for r in rows]),
+        token_ids=np.concatenate(tokens),
+        positions=np.arange(len(offsets), dtype=np.int64) + offsets,
         attention=AttentionBatch(
             row_starts=row_starts,
-            context_lens=np.array([r.start + r.length for r in rows], dtype=np.int32),
-            tables=[_tables(rows, states, group) for group in range(num_groups)],
+            context_lens=starts + lengths,
+            tables=[_tables([s.tables[g].values for s in held]) for g in range(num_groups)],
             block_size=block_size,
         ),
-        chosen=np.array([row_starts[i + 1] - 1 for i, _ in sampling], dtype=np.int64),
-        sampling=[_sampling_row(row, states) for _, row in sampling],
-        sequence_ids=[row.sequence_id for _, row in sampling],
+        chosen=row_starts[1:][chosen].astype(np.int64) - 1,
+        sampling=[_sampling_row(held[i]) for i in chosen],
+        sequence_ids=[rows[i].sequence_id for i in chosen],
     )
 
 
-def _tables(rows: list[Row], states: States, group: int) -> np.ndarray:
+def _tables(held: list[np.ndarray]) -> np.ndarray:
     """[R, most blocks] int32; block 0 where a row has fewer."""
-    held = [states[row.sequence_id].tables[group].values for row in rows]
-    table = np.zeros((len(rows), max(map(len, held))), dtype=np.int32)
+    table = np.zeros((len(held), max(map(len, held))), dtype=np.int32)
     for line, blocks in zip(table, held, strict=True):
         line[: len(blocks)] = blocks
     return table
 
 
-def _sampling_row(row: Row, states: States) -> SamplingRow:
-    state = states[row.sequence_id]
+def _sampling_row(state: SequenceState) -> SamplingRow:
     return SamplingRow(
         params=state.params,
         child=0,

@@ -50,7 +50,7 @@ class NativeRunner:
         They hold until the next step, and are there once `sample` has waited for them.
         """
         self.program.take(
-            token_ids=batch.token_ids.astype(np.int32),
+            token_ids=batch.token_ids,
             positions=batch.positions[None],
             row_starts=batch.attention.row_starts,
             context_lens=batch.attention.context_lens,

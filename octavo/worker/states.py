@@ -65,7 +65,8 @@ class States:
             for table, blocks in zip(
                 self._states[row.sequence_id].tables, row.new_blocks, strict=True
             ):
-                table.extend(blocks)
+                if blocks:
+                    table.extend(blocks)
 
     def learn(self, result: StepResult) -> None:
         for drawn in result.rows:
