@@ -81,6 +81,7 @@ def build_engine(settings: EngineSettings, files: ModelFiles) -> Engine:
         weight_format=backend.weight_format,
         kv_dtype=dtype,
         max_model_len=longest,
+        runner=backend.name,
     )
     info = EngineInfo(
         model=files.name,

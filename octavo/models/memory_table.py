@@ -19,8 +19,9 @@ def memory_table(
     weight_format: str,
     kv_dtype: str,
     max_model_len: int,
+    runner: str,
 ) -> str:
-    """Drawn text, several lines."""
+    """Drawn text, several lines; `runner` is what computes."""
     tokens = layout.max_tokens
     rows = [
         (
@@ -38,6 +39,7 @@ def memory_table(
             f"{full_length_requests(layout, max_model_len):,}",
             f"fit at once with {max_model_len:,} tokens each",
         ),
+        ("computed by", "", runner),
     ]
     return _draw(rows)
 

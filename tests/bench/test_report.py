@@ -59,8 +59,9 @@ def test_each_kind_measures_and_writes(kind, tmp_path, monkeypatch, capsys):
         assert len(report["runs"]) == 2
         assert report["output_tokens"] == 7
         assert report.keys() > {"model", "quantization", "machine", "settings"}
-        for figure in ("wall_s", "output_tok_s", "total_tok_s", "ttft_ms", "decode_ms_per_token"):
+        for figure in ("wall_s", "output_tok_s", "total_tok_s", "ttft_ms"):
             assert report[figure] > 0
+        assert report["decode_ms_per_token"] >= 0  # 0 where tokens have no text of their own
         assert report["peak_rss_mb"] > 20
     shown = capsys.readouterr().out
     assert "decode_ms_per_token" in shown
