@@ -199,14 +199,24 @@ def test_int8_weights_in_floats_are_what_the_folder_says(activations, quantizati
 def test_any_checkpoint_can_be_quantised_at_load(tmp_path):
     """To the very blocks that the gguf package writes."""
     model = tiny_model(tmp_path / "hf", "llama", **WIDE)
-    tiny_gguf(tmp_path / "model.gguf", model, "Q8_0")
+    values = tiny_gguf(tmp_path / "model.gguf", model, "Q8_0")
+    model.load_state_dict({k: torch.from_numpy(np.array(v)) for k, v in values.items()})
+    model.save_pretrained(tmp_path / "values")
     rows = list(PROMPTS.items())
     stored = Case(tmp_path / "model.gguf", "bfloat16")
-    converted = Case(tmp_path / "hf", "bfloat16")
+    converted = Case(tmp_path / "values", "bfloat16")
     ours = Steps(converted.native(quantization="q8_0"), converted.layout).run(rows)
     theirs = Steps(stored.native(quantization="auto"), stored.layout).run(rows)
     assert ours.tobytes() == theirs.tobytes()
-    assert gguf.GGMLQuantizationType.Q8_0.name.lower() in BLOCK_FORMATS
+
+
+def test_values_of_attention_are_floats_beside_blocks(tmp_path):
+    tiny_model(tmp_path, "llama", **WIDE)
+    case = Case(tmp_path, "bfloat16")
+    formats = weight_formats(case.spec, case.checkpoint, "bfloat16", "q8_0")
+    found = {name.split(".")[-2]: kept for name, kept in formats.items() if kept != "f32"}
+    assert found.pop("v_proj") == "bf16"
+    assert set(found.values()) == {"q8_0"}
 
 
 def test_quantised_weights_are_kept_for_the_next_start(tmp_path, monkeypatch):
