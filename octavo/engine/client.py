@@ -5,15 +5,10 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
-import shutil
 import sys
-import tempfile
 from collections.abc import AsyncGenerator
-from pathlib import Path
 
 import msgspec
-import zmq
-import zmq.asyncio
 
 from octavo.base.errors import (
     ConfigError,
@@ -27,6 +22,7 @@ from octavo.base.output import Delta, EngineStats
 from octavo.base.request import Request
 from octavo.base.settings import EngineSettings
 from octavo.engine.info import EngineInfo
+from octavo.engine.pipe import Pipe
 from octavo.engine.wire import (
     Abort,
     Add,
@@ -43,6 +39,7 @@ from octavo.files.model_files import ModelFiles
 
 log = logger("client")
 RETRY_SECONDS = 1.0  # what a client that finds the queue full is told to wait
+CONNECT_SECONDS = 0.01  # between looks whether a new process is there
 LAST_WORDS_SECONDS = 0.2  # what a process said before it ended may still be under way
 # Threads that spin while they wait take the core from whoever computes next to them, this server
 # included: a step then takes several times as long. Read by OpenMP when it is loaded.
@@ -53,24 +50,17 @@ STOP_SECONDS = 5.0  # how long a stopping process may take before it is killed
 class AsyncEngine:
     """One engine process and the streams it feeds. Made by `start`, in a running event loop."""
 
-    def __init__(
-        self,
-        process: asyncio.subprocess.Process,
-        folder: Path,
-        context: zmq.asyncio.Context,
-        socket: zmq.asyncio.Socket,
-        most: int,
-    ) -> None:
+    def __init__(self, most: int) -> None:
+        """`most`: streams at once."""
         self.info: EngineInfo
         self.stats = EngineStats()
         self.dead: str | None = None
-        self._process = process
-        self._folder = folder
-        self._context = context
-        self._socket = socket
-        self._most = most  # streams at once
+        self._most = most
+        self._process: asyncio.subprocess.Process
+        self._pipe = Pipe(self._take)
+        self._answers: asyncio.Queue[bytes] = asyncio.Queue()  # while it starts
         self._streams: dict[str, asyncio.Queue[Delta | None]] = {}
-        self._tasks: list[asyncio.Task[None]] = []
+        self._watching: asyncio.Task[None] | None = None  # since it is ready
 
     @classmethod
     async def start(cls, settings: EngineSettings, files: ModelFiles) -> AsyncEngine:
@@ -80,22 +70,17 @@ class AsyncEngine:
             ConfigError: the settings are impossible; the message is the engine's own.
             EngineError: the engine failed, or its process ended, before it was ready.
         """
-        folder = Path(tempfile.mkdtemp(prefix="octavo-"))  # mode 0700: nobody else may connect
-        context = zmq.asyncio.Context()
-        socket = _bound(context, folder)
-        command = ("-m", "octavo.engine.process", _address(folder), str(os.getpid()))
-        process = await asyncio.create_subprocess_exec(
+        engine = cls(settings.scheduler.max_num_seqs + settings.scheduler.max_waiting)
+        command = ("-m", "octavo.engine.process", engine._pipe.address, str(os.getpid()))
+        engine._process = await asyncio.create_subprocess_exec(
             sys.executable, *command, env=SLEEPING_THREADS | os.environ
         )
-        most = settings.scheduler.max_num_seqs + settings.scheduler.max_waiting
-        engine = cls(process, folder, context, socket, most)
         try:
             await engine._handshake(Start(settings, files.name, str(files.path)))
         except BaseException:
             await engine.close()
             raise
-        engine._tasks = [asyncio.create_task(engine._read()), asyncio.create_task(engine._watch())]
-        engine._tasks[0].add_done_callback(engine._reading_ended)
+        engine._watching = asyncio.create_task(engine._watch())
         return engine
 
     async def generate(self, request: Request) -> AsyncGenerator[Delta, None]:
@@ -115,7 +100,7 @@ class AsyncEngine:
         queue = self._streams[request.request_id] = asyncio.Queue()
         finished = False
         try:
-            await self._send(Add(request))
+            self._send(Add(request))
             while not finished:
                 delta = await queue.get()
                 if delta is None:
@@ -126,24 +111,22 @@ class AsyncEngine:
             del self._streams[request.request_id]
             if not finished and self.dead is None:
                 with contextlib.suppress(EngineDeadError):  # then there is nothing to abort
-                    await self._send(Abort([request.request_id]))
+                    self._send(Abort([request.request_id]))
 
     async def close(self) -> None:
         """End the process; streams still open raise EngineDeadError."""
         self.end_streams("the engine was closed")
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        if self._watching is not None:
+            self._watching.cancel()
+            await asyncio.gather(self._watching, return_exceptions=True)
         if self._process.returncode is None:
             await self._end_process()
-        self._socket.close(linger=0)
-        self._context.term()
-        shutil.rmtree(self._folder, ignore_errors=True)
+        self._pipe.close()
 
     async def _end_process(self) -> None:
         """Ask first; a process that does not listen (any more, or yet) is killed."""
         try:
-            await self._send(Stop())
+            self._send(Stop())
             await asyncio.wait_for(self._process.wait(), STOP_SECONDS)
         except (EngineDeadError, TimeoutError):
             self._process.kill()
@@ -171,26 +154,33 @@ class AsyncEngine:
         assert isinstance(message, Ready), message
         self.info = message.info
 
-    async def _ask(self, message: ToEngine) -> bytes:
+    async def _ask(self, start: Start) -> bytes:
         """Send as soon as the process is there; its first answer."""
-        await self._socket.send(encode(message))
-        return await self._socket.recv()
+        while not self._pipe.send(encode(start)):
+            await asyncio.sleep(CONNECT_SECONDS)
+        return await self._answers.get()
 
-    async def _send(self, message: ToEngine) -> None:
-        """Raises EngineDeadError where nobody is there to take it; a send would wait forever."""
+    def _send(self, message: ToEngine) -> None:
+        """Raises EngineDeadError where nobody is there to take it."""
+        if not self._pipe.send(encode(message)):
+            raise EngineDeadError(self.dead or "the engine's process is gone")
+
+    def _take(self, frame: bytes) -> None:
+        if self._watching is None:
+            return self._answers.put_nowait(frame)
         try:
-            await self._socket.send(encode(message), zmq.NOBLOCK)
-        except zmq.Again as error:
-            raise EngineDeadError(self.dead or "the engine's process is gone") from error
+            self._take_outputs(frame)
+        except Exception as error:  # streams must not wait for what cannot be read
+            log.error("the engine's answers cannot be read", exc_info=error)
+            self.end_streams("the engine's answers cannot be read")
 
-    async def _read(self) -> None:
-        while True:
-            message = decode_from_engine(await self._socket.recv())
-            assert isinstance(message, Outputs), message
-            self.stats = message.stats
-            for delta in message.deltas:
-                if queue := self._streams.get(delta.request_id):
-                    queue.put_nowait(delta)
+    def _take_outputs(self, frame: bytes) -> None:
+        message = decode_from_engine(frame)
+        assert isinstance(message, Outputs), message
+        self.stats = message.stats
+        for delta in message.deltas:
+            if queue := self._streams.get(delta.request_id):
+                queue.put_nowait(delta)
 
     async def _watch(self) -> None:
         code = await self._process.wait()
@@ -198,33 +188,12 @@ class AsyncEngine:
         self.end_streams(f"the engine's process ended ({_cause(code)})")
         log.error("%s", self.dead)
 
-    def _reading_ended(self, task: asyncio.Task[None]) -> None:
-        if not task.cancelled():
-            log.error("the engine's answers cannot be read", exc_info=task.exception())
-            self.end_streams("the engine's answers cannot be read")
-
     def end_streams(self, why: str) -> None:
         """Every stream, and every later request, raises EngineDeadError."""
         self.dead = self.dead or why
         self.stats = msgspec.structs.replace(self.stats, running=0, waiting=0, kv_blocks_used=0)
         for queue in self._streams.values():
             queue.put_nowait(None)
-
-
-def _bound(context: zmq.asyncio.Context, folder: Path) -> zmq.asyncio.Socket:
-    socket = context.socket(zmq.DEALER)
-    socket.set_hwm(0)
-    try:
-        socket.bind(_address(folder))
-    except zmq.ZMQError as error:  # the path of a temporary folder can be too long for a socket
-        context.destroy(linger=0)
-        shutil.rmtree(folder, ignore_errors=True)
-        raise ConfigError(f"cannot listen on {_address(folder)}: {error.strerror}") from error
-    return socket
-
-
-def _address(folder: Path) -> str:
-    return f"ipc://{folder}/engine"
 
 
 def _cause(code: int) -> str:

@@ -111,9 +111,19 @@ async def test_death_reaches_every_stream_and_every_later_request(engine):
     assert "signal 9" in engine.dead
 
 
+async def test_an_answer_that_cannot_be_read_ends_every_stream(engine, caplog):
+    stream = engine.generate(Door(engine.info).request([3], params(390)))
+    await anext(stream)
+    engine._take(b"junk")
+    with pytest.raises(EngineDeadError, match="cannot be read"):
+        async for _ in stream:
+            pass
+    assert "cannot be read" in caplog.text
+
+
 async def test_close_ends_the_process_and_its_folder(folder):
     engine = await AsyncEngine.start(settings(folder), ModelFiles("tiny", folder))
-    process, private = psutil.Process(engine._process.pid), engine._folder
+    process, private = psutil.Process(engine._process.pid), engine._pipe.folder
     assert private.stat().st_mode & 0o777 == 0o700
     await engine.close()
     assert not process.is_running()
