@@ -3,13 +3,15 @@
 
 #include <nanobind/nanobind.h>
 
+#include "pool.h"
+
 namespace octavo {
 
 void bind_pool(nanobind::module_& module);
+void bind_sample(nanobind::class_<Pool>& pool);
 void bind_linear(nanobind::module_& module);
 void bind_attention(nanobind::module_& module);
 void bind_block(nanobind::module_& module);
-void bind_sample(nanobind::module_& module);
 void bind_limits(nanobind::module_& module);
 void bind_program(nanobind::module_& module);
 

@@ -1,6 +1,4 @@
 // Attention over paged KV for Python: one layer at a time, as the tests need it.
-#include <nanobind/nanobind.h>
-#include <nanobind/ndarray.h>
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/string.h>
 
@@ -10,6 +8,7 @@
 
 #include "attention.h"
 #include "bind.h"
+#include "border.h"
 #include "names.h"
 #include "rotary.h"
 
@@ -18,8 +17,6 @@ namespace nb = nanobind;
 namespace octavo {
 namespace {
 
-template <class T, int Axes>
-using Array = nb::ndarray<T, nb::ndim<Axes>, nb::c_contig, nb::device::cpu>;
 using Vector = std::optional<Array<const float, 1>>;
 
 BatchRows batch_rows(const Array<const int32_t, 1>& row_starts,
@@ -45,11 +42,9 @@ class AttentionLayer {
               sinks ? sinks_.data() : nullptr},
         pages_{nullptr,  0,        k_offset,   0,         named<KVFormat>(kKVFormats, format),
                kv_heads, head_dim, v_head_dim, block_size} {
-    require(kv_heads > 0 && heads % kv_heads == 0, "kv_heads must divide heads");
-    require(head_dim > 0 && head_dim % 2 == 0 && v_head_dim > 0, "head_dim must be even");
-    require(block_size > 0 && block_size % PANEL == 0, "block_size must be a multiple of 16");
+    require_attention(spec_, block_size);
     require(!sinks || int(sinks_.size()) == heads, "sinks must be [heads]");
-    pages_.v_offset = k_offset + int64_t{block_size} * kv_heads * head_dim * value_bytes();
+    pages_.v_offset = k_offset + pages_.part_bytes(head_dim);
   }
 
   // Norm and rotary on q and k of qkv [tokens, width], in place, then k and v into the pages.
@@ -91,16 +86,13 @@ class AttentionLayer {
   }
 
  private:
-  int64_t value_bytes() const { return octavo::value_bytes(pages_.format); }
-
   // Returns the number of tokens.
   int64_t check(const Array<float, 2>& qkv, const Array<uint8_t, 2>& pages) const {
     const int64_t width = int64_t{spec_.heads + spec_.kv_heads} * spec_.head_dim +
                           int64_t{spec_.kv_heads} * spec_.v_head_dim;
-    const int64_t v_bytes =
-        int64_t{pages_.block_size} * spec_.kv_heads * spec_.v_head_dim * value_bytes();
     require(int64_t(qkv.shape(1)) == width, "qkv must be [tokens, q + k + v]");
-    require(int64_t(pages.shape(1)) >= pages_.v_offset + v_bytes, "pages are too small");
+    require(int64_t(pages.shape(1)) >= pages_.v_offset + pages_.part_bytes(spec_.v_head_dim),
+            "pages are too small");
     return qkv.shape(0);
   }
 

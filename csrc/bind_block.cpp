@@ -1,8 +1,7 @@
 // Weights in block formats for Python's loader.
-#include <nanobind/ndarray.h>
-
 #include "bind.h"
 #include "block_panel.h"
+#include "border.h"
 
 namespace nb = nanobind;
 using namespace nb::literals;
@@ -10,19 +9,12 @@ using namespace nb::literals;
 namespace octavo {
 namespace {
 
-template <class T, int DIMS>
-using Array = nb::ndarray<const T, nb::ndim<DIMS>, nb::c_contig, nb::device::cpu>;
-
-void require(bool holds, const char* what) {
-  if (!holds) throw nb::value_error(what);
-}
-
 void require_rows(const Packed& packed, int64_t first, size_t rows) {
   require(first >= 0 && first + static_cast<int64_t>(rows) <= packed.n,
           "rows must lie in the weights");
 }
 
-void pack_gguf(Packed& packed, const Array<uint8_t, 2>& rows, int64_t first_row) {
+void pack_gguf(Packed& packed, const Array<const uint8_t, 2>& rows, int64_t first_row) {
   require(is_gguf(packed.format), "not a format of GGUF's blocks");
   require(packed.k % gguf_block(packed.format) == 0, "k must be a whole number of blocks");
   require(static_cast<int64_t>(rows.shape(1)) == gguf_row_bytes(packed.format, packed.k),
@@ -32,8 +24,8 @@ void pack_gguf(Packed& packed, const Array<uint8_t, 2>& rows, int64_t first_row)
   pack_blocks(packed, rows.data(), first_row, rows.shape(0));
 }
 
-void pack_codes(Packed& packed, const Array<int8_t, 2>& codes, const Array<float, 1>& scales,
-                int64_t first_row) {
+void pack_codes(Packed& packed, const Array<const int8_t, 2>& codes,
+                const Array<const float, 1>& scales, int64_t first_row) {
   require(packed.format == Format::int8, "the format must be int8");
   require(static_cast<int64_t>(codes.shape(1)) == packed.k, "codes must be [rows, k]");
   require(scales.shape(0) == codes.shape(0), "scales must be [rows]");

@@ -5,6 +5,7 @@
 #include <string>
 
 #include "bind.h"
+#include "names.h"
 #include "roofline.h"
 
 namespace nb = nanobind;
@@ -12,28 +13,19 @@ namespace nb = nanobind;
 namespace octavo {
 namespace {
 
-Operand operand_named(const std::string& name) {
-  if (name == "f32") return Operand::f32;
-  if (name == "bf16") return Operand::bf16;
-  if (name == "int8") return Operand::int8;
-  throw nb::value_error("peak: an operand is f32, bf16 or int8");
-}
-
-void check(bool ok) {
-  if (!ok) throw nb::value_error("bytes, threads and seconds must be positive");
-}
+constexpr const char* kPositive = "bytes, threads and seconds must be positive";
 
 // 0 where this instruction set has no such operation.
 double peak_of(const std::string& name, int threads, double seconds) {
-  const Operand operand = operand_named(name);
-  check(threads > 0 && seconds > 0);
+  const Operand operand = named<Operand>(kOperands, name);
+  require(threads > 0 && seconds > 0, kPositive);
   if (!can_multiply(operand)) return 0;
   nb::gil_scoped_release release;
   return peak(operand, threads, seconds);
 }
 
 double bandwidth_of(int64_t bytes, int threads, double seconds) {
-  check(bytes > 0 && threads > 0 && seconds > 0);
+  require(bytes > 0 && threads > 0 && seconds > 0, kPositive);
   nb::gil_scoped_release release;
   return bandwidth(bytes, threads, seconds);
 }

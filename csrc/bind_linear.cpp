@@ -1,5 +1,4 @@
 // Packed weights for Python's loader, and linears over plain arrays for tests.
-#include <nanobind/ndarray.h>
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/pair.h>
 #include <nanobind/stl/string.h>
@@ -12,6 +11,7 @@
 #include <vector>
 
 #include "bind.h"
+#include "border.h"
 #include "float_panel.h"
 #include "linear.h"
 #include "names.h"
@@ -23,15 +23,19 @@ using namespace nb::literals;
 namespace octavo {
 namespace {
 
-using Matrix = nb::ndarray<const float, nb::ndim<2>, nb::c_contig, nb::device::cpu>;
-using Vector = nb::ndarray<const float, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
-using Output = nb::ndarray<float, nb::ndim<2>, nb::c_contig, nb::device::cpu>;
+using Matrix = Array<const float, 2>;
+using Vector = Array<const float, 1>;
+using Output = Array<float, 2>;
 using Floats = nb::ndarray<nb::ro, nb::ndim<2>, nb::c_contig, nb::device::cpu>;
 using BiasedWeight = std::pair<const Packed*, std::optional<Vector>>;
 
+// So that bytes fit in 63 bits, and sums of 8-bit products over k in 31.
+constexpr int64_t kMost = int64_t{1} << 30, kMostInt8 = 65536;
+
 void make_packed(Packed* at, const std::string& name, int64_t n, int64_t k) {
-  require(n >= 1 && k >= 1, "n and k must be positive");
   const Format format = named<Format>(kFormats, name);
+  require(n >= 1 && k >= 1, "n and k must be positive");
+  require(n <= kMost && k <= (format == Format::int8 ? kMostInt8 : kMost), "n or k is too large");
   const int64_t panels = (n + PANEL - 1) / PANEL;
   new (at) Packed{format, n, k, Buffer(panels * panel_bytes(format, k))};
 }
@@ -96,6 +100,7 @@ std::vector<Part> side_by_side(const std::vector<BiasedWeight>& weights, const M
   std::vector<Part> parts;
   int64_t column = 0;
   for (const auto& [weight, bias] : weights) {
+    require(weight != nullptr, "None is no weight");
     require(weight->k == int64_t(x.shape(1)), "x must be [T, k]");
     require(!bias || int64_t(bias->shape(0)) == weight->n, "a bias must be [n]");
     require(form_for(weight->format) == form_for(weights[0].first->format),

@@ -19,6 +19,7 @@ class Buffer {
   explicit Buffer(size_t bytes) : size_(bytes) {
     if (bytes == 0) return;
     mapped_ = bytes + kHuge;
+    if (mapped_ < bytes) throw std::bad_alloc();
     base_ = mmap(nullptr, mapped_, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (base_ == MAP_FAILED) throw std::bad_alloc();
     const uintptr_t start = (reinterpret_cast<uintptr_t>(base_) + kHuge - 1) & ~(kHuge - 1);

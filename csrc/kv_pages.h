@@ -30,6 +30,11 @@ struct KVPages {
   int v_head_dim;
   int block_size;  // tokens in a page, a multiple of 16
 
+  // Bytes of this layer's keys (or values) in a page, `dim` numbers a token and head.
+  int64_t part_bytes(int dim) const {
+    return int64_t{block_size} * kv_heads * dim * value_bytes(format);
+  }
+
   uint8_t* keys(int32_t page, int sub_block, int kv_head) const {
     return part(page, k_offset, sub_block, kv_head, head_dim);
   }

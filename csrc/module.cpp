@@ -44,7 +44,6 @@ NB_MODULE(OCTAVO_JOIN(_native_, OCTAVO_VARIANT), module) {
   octavo::bind_linear(module);
   octavo::bind_attention(module);
   octavo::bind_block(module);
-  octavo::bind_sample(module);
   octavo::bind_limits(module);
   octavo::bind_program(module);
 }

@@ -1,23 +1,19 @@
 // What formats and functions are called in Python, in the order of their enums.
 #pragma once
 
-#include <nanobind/nanobind.h>
-
 #include <algorithm>
 #include <iterator>
 #include <string>
+
+#include "border.h"
 
 namespace octavo {
 
 inline constexpr const char* kFormats[] = {"f32",  "bf16", "f16",  "q4_0", "q4_1", "q5_0",
                                            "q5_1", "q8_0", "q4_k", "q5_k", "q6_k", "int8"};
 inline constexpr const char* kKVFormats[] = {"f32", "bf16", "f16"};
-inline constexpr const char* kOperands[] = {"f32", "bf16", "int8", "int8"};  // of each Form
+inline constexpr const char* kOperands[] = {"f32", "bf16", "int8", "int8"};  // Operand, Form
 inline constexpr const char* kActivations[] = {"silu", "gelu", "gelu_tanh"};
-
-inline void require(bool holds, const char* what) {
-  if (!holds) throw nanobind::value_error(what);
-}
 
 template <class Enum, size_t N>
 Enum named(const char* const (&names)[N], const std::string& name) {

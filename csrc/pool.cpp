@@ -39,17 +39,27 @@ void Meeting::barrier(uint32_t phase) {
 
 Pool::Pool(int threads) : meeting_(threads) {
   workers_.reserve(threads);
-  for (int i = 0; i < threads; i++) workers_.emplace_back([this, i] { work(i); });
+  try {
+    for (int i = 0; i < threads; i++) workers_.emplace_back([this, i] { work(i); });
+  } catch (...) {
+    stop();
+    throw;
+  }
 }
 
 Pool::~Pool() {
   wait();
+  stop();
+}
+
+void Pool::stop() {
   stop_.store(true, std::memory_order_relaxed);
   started_.set(started_.get() + 1);
   for (std::thread& worker : workers_) worker.join();
 }
 
 void Pool::start(std::function<void(Team&)> job) {
+  const std::lock_guard lock(starting_);
   wait();
   job_ = std::move(job);
   running_.store(threads(), std::memory_order_relaxed);

@@ -8,6 +8,7 @@
 #include <atomic>
 #include <cstdint>
 #include <functional>
+#include <mutex>
 #include <thread>
 #include <vector>
 
@@ -85,9 +86,10 @@ class Team {
   uint32_t phase_ = 0;
 };
 
-// A fixed number of threads, started once. One job at a time.
+// A fixed number of threads, started once. One job at a time, whoever hands it in.
 class Pool {
  public:
+  // Raises std::system_error where the system grants no more threads.
   explicit Pool(int threads);
   ~Pool();
   Pool(const Pool&) = delete;
@@ -108,7 +110,9 @@ class Pool {
 
  private:
   void work(int thread);
+  void stop();
 
+  std::mutex starting_;
   Meeting meeting_;
   std::function<void(Team&)> job_;
   alignas(64) Awaited started_{0};  // jobs

@@ -40,11 +40,12 @@ Rows Program::Slot::rows(Form form) const {
 
 void Program::Slot::fit(int64_t rows) {
   if (rows <= capacity) return;
-  capacity = std::max(rows, 2 * capacity);
+  const int64_t more = std::max(rows, 2 * capacity);
   for (Form form : kForms) {
     const int i = static_cast<int>(form);
-    if (form == Form::f32 || wanted[i]) memory[i] = Buffer(form_bytes(form, capacity, width));
+    if (form == Form::f32 || wanted[i]) memory[i] = Buffer(form_bytes(form, more, width));
   }
+  capacity = more;
 }
 
 void Program::Slot::convert(int64_t row) const {
@@ -88,9 +89,10 @@ Program::Work Program::linear_work(const std::vector<Part>& parts, int64_t rows)
 
 void Program::Rope::fit(int64_t tokens) {
   if (tokens <= capacity) return;
-  capacity = std::max(tokens, 2 * capacity);
-  cos = Buffer(capacity * inv_freq.size() * sizeof(float));
-  sin = Buffer(capacity * inv_freq.size() * sizeof(float));
+  const int64_t more = std::max(tokens, 2 * capacity);
+  cos = Buffer(more * inv_freq.size() * sizeof(float));
+  sin = Buffer(more * inv_freq.size() * sizeof(float));
+  capacity = more;
 }
 
 int Program::rope(std::vector<float> inv_freq, float factor, int axis) {
@@ -203,6 +205,11 @@ BatchRows Program::batch(int group) const {
 
 void Program::attention(BufferId to, BufferId from, Attention attention) {
   auto shared = std::make_shared<Attention>(std::move(attention));
+  const KVPages& pages = shared->pages;
+  const Paging paging{shared->group, shared->spec.window, pages.block_size,
+                      static_cast<int64_t>(shared->memory->size()) / pages.page_bytes};
+  if (std::find(pagings_.begin(), pagings_.end(), paging) == pagings_.end())
+    pagings_.push_back(paging);
   shared->spec.sinks = shared->sinks.empty() ? nullptr : shared->sinks.data();
   const HeadNorm q_norm{shared->q_norm.empty() ? nullptr : shared->q_norm.data(), shared->q_eps};
   const HeadNorm k_norm{shared->k_norm.empty() ? nullptr : shared->k_norm.data(), shared->k_eps};
@@ -236,7 +243,18 @@ void Program::choose(const std::string& name, BufferId to, BufferId from) {
   });
 }
 
+void Program::cut() {
+  cuts_.push_back(ops_.size());
+  for (auto& slot : slots_) slot->converts = false;  // the caller may write what its writer did
+}
+
 // ---- steps ----
+
+int Program::axes() const {
+  int axes = 0;
+  for (const auto& rope : ropes_) axes = std::max(axes, rope->axis + 1);
+  return axes;
+}
 
 void Program::take(Step step) {
   wait();  // a step that was given up may still be running

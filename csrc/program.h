@@ -66,6 +66,16 @@ class Program {
     float q_eps, k_eps;
   };
 
+  // What attention over a KV group reads: where a step's tables of it may point.
+  struct Paging {
+    int group;
+    int window;
+    int block_size;
+    int64_t pages;
+
+    bool operator==(const Paging&) const = default;
+  };
+
   explicit Program(std::shared_ptr<Pool> pool) : pool_(std::move(pool)) {}
   ~Program() { wait(); }
   Program(const Program&) = delete;
@@ -90,26 +100,32 @@ class Program {
   // The rows of the chosen tokens.
   void choose(const std::string& name, BufferId to, BufferId from);
   // What follows is the next segment: the caller may read and change buffers in between.
-  void cut() { cuts_.push_back(ops_.size()); }
+  void cut();
 
   // ---- steps ----
 
   // Rows of the embedding, and their width; 0 where there is none.
   int64_t vocabulary() const { return embedding_ ? embedding_->n : 0; }
   int64_t hidden() const { return embedding_ ? embedding_->k : 0; }
+  // Axes of positions that a step must bring.
+  int axes() const;
+  const std::vector<Paging>& pagings() const { return pagings_; }
   int segments() const { return static_cast<int>(cuts_.size()) + 1; }
   void take(Step step);
   // Begin a segment on the pool's threads and return at once.
   void start(int segment);
   void wait() { pool_->wait(); }
 
+  // Pairs of a head's elements that this table turns.
+  int half(int rope) const { return ropes_.at(rope)->half(); }
+
   // A buffer's rows, [count][stride]; they hold until the next take().
   float* rows(BufferId buffer) const { return slots_[buffer]->memory[0].data<float>(); }
   int64_t stride(BufferId buffer) const { return slots_[buffer]->padded(); }
-  int64_t width(BufferId buffer) const { return slots_[buffer]->width; }
-  int64_t count(BufferId buffer) const {
-    return slots_[buffer]->chosen ? step_.chosen : step_.tokens;
-  }
+  // Raise std::out_of_range where there is no such buffer.
+  int64_t width(BufferId buffer) const { return slots_.at(buffer)->width; }
+  bool chosen(BufferId buffer) const { return slots_.at(buffer)->chosen; }
+  int64_t count(BufferId buffer) const { return chosen(buffer) ? step_.chosen : step_.tokens; }
 
   std::vector<OpCost> costs() const;
 
@@ -175,6 +191,7 @@ class Program {
   std::vector<std::unique_ptr<Slot>> slots_;
   std::vector<std::unique_ptr<Rope>> ropes_;
   std::vector<std::unique_ptr<Planned>> plans_;
+  std::vector<Paging> pagings_;
   std::vector<Op> ops_;
   std::vector<size_t> cuts_;
   Step step_;

@@ -72,7 +72,8 @@ void to_q8(const Rows& to, int64_t row, int64_t block, const float* x) {
   const float share = kFactors / larger;
   int32_t sums[2];
   for (int h = 0; h < 2; h++) {
-    const int32_t factor = std::clamp(static_cast<int>(std::ceil(most[h] * share)), 1, kFactors);
+    const int shared = sound ? static_cast<int>(std::ceil(most[h] * share)) : 1;
+    const int32_t factor = std::clamp(shared, 1, kFactors);
     sums[h] = factor * quantise(x + h * HALF, sound ? count[h] : 0, HALF, 127.f * share / factor,
                                 to.q8 + at * BLOCK + h * HALF);
     to.factors[2 * at + h] = factor * 0x10001;

@@ -1,5 +1,6 @@
-// From logits to one token a row: edits, penalties, temperature, min_p, top_k, top_p, one uniform; and the
-// logprobs of the logits as they came. A row's result depends on that row alone, bit for bit.
+// From logits to one token a row: edits, penalties, temperature, min_p, top_k, top_p, one uniform;
+// and the logprobs of the logits as they came. A row's result depends on that row alone, bit for
+// bit.
 //
 // min_p and top_p act on weights relative to the likeliest token's, top_k on logits; equals at a
 // cut survive together. The uniform is inverted over the survivors in order of token id: their

@@ -40,3 +40,15 @@ def test_nothing_built_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(native, "VARIANTS", ())
     with pytest.raises(ConfigError, match="`make install` builds it"):
         library()
+
+
+@pytest.mark.parametrize("threads", [0, -1])
+def test_a_pool_has_threads(threads: int) -> None:
+    with pytest.raises(ValueError, match="threads"):
+        library().Pool(threads)
+
+
+@pytest.mark.parametrize("nbytes", [2**60, 2**64 - 1])
+def test_memory_that_no_machine_has_is_refused(nbytes: int) -> None:
+    with pytest.raises(MemoryError):
+        library().Memory(nbytes)

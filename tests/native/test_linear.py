@@ -253,6 +253,8 @@ def test_what_does_not_fit_is_refused(native: Any) -> None:
         native.Packed("f64", 4, 8)
     with pytest.raises(ValueError, match="must be positive"):
         native.Packed("f32", 0, 8)
+    with pytest.raises(ValueError, match="too large"):
+        native.Packed("int8", 1, 65537)  # sums of 8-bit products would overflow
     with pytest.raises(ValueError, match="k values"):
         native.pack_float(packed, normal(4, 9), 0)
     with pytest.raises(ValueError, match="lie in the weights"):
@@ -265,6 +267,8 @@ def test_what_does_not_fit_is_refused(native: Any) -> None:
         native.linear(pool, [(packed, None)], normal(2, 9), np.empty((2, 4), np.float32))
     with pytest.raises(ValueError, match="y must be"):
         native.linear(pool, [(packed, None)], normal(2, 8), np.empty((2, 3), np.float32))
+    with pytest.raises(ValueError, match="None"):
+        native.linear(pool, [(None, None)], normal(2, 8), normal(2, 4))
     with pytest.raises(ValueError, match="bias"):
         native.linear(pool, [(packed, normal(5))], normal(2, 8), np.empty((2, 4), np.float32))
     with pytest.raises(ValueError, match="equal shapes"):

@@ -93,12 +93,24 @@ def test_steps_of_any_size_follow_each_other(variant):
         assert np.array_equal(program.rows(y), embedding[ids])
 
 
+ONE_TOKEN = {
+    "token_ids": np.array([1], np.int32),
+    "positions": np.zeros((1, 1), np.int64),
+    "row_starts": np.array([0, 1], np.int32),
+    "context_lens": np.array([1], np.int32),
+    "tables": [],
+    "chosen": np.array([0], np.int64),
+}
+
+
 @pytest.mark.parametrize(
     "changes,message",
     [
         ({"positions": np.zeros((1, 2), np.int64)}, "positions"),
+        ({"positions": np.zeros((0, 1), np.int64)}, "axes"),
         ({"row_starts": np.zeros(3, np.int32)}, "row_starts"),
         ({"row_starts": np.array([0, 4], np.int32)}, "row_starts"),
+        ({"context_lens": np.array([0], np.int32)}, "context_lens"),
         ({"chosen": np.array([1], np.int64)}, "chosen"),
         ({"token_ids": np.array([VOCAB], np.int32)}, "token_ids"),
         ({"token_ids": np.array([-1], np.int32)}, "embeddings"),
@@ -110,17 +122,80 @@ def test_arrays_that_do_not_fit_are_refused(changes, message):
     program = native.Program(native.Pool(1))
     table, _ = matrix(native, VOCAB, HIDDEN, 0)
     program.embed(program.buffer(HIDDEN, False), table)
-    arrays = {
-        "token_ids": np.array([1], np.int32),
-        "positions": np.zeros((1, 1), np.int64),
-        "row_starts": np.array([0, 1], np.int32),
-        "context_lens": np.array([1], np.int32),
-        "tables": [],
-        "chosen": np.array([0], np.int64),
-    }
-    program.take(**arrays)
+    program.rope([1.0], 1.0, 0)
+    program.take(**ONE_TOKEN)
     with pytest.raises(ValueError, match=message):
-        program.take(**(arrays | changes))
+        program.take(**(ONE_TOKEN | changes))
+
+
+def attend(native, **changes):
+    """A program of one attention layer, over a pool of 3 pages."""
+    program = native.Program(native.Pool(1))
+    table, _ = matrix(native, VOCAB, 24, 0)
+    x, y = program.buffer(24, False), program.buffer(8, False)
+    program.embed(x, table)
+    layer = {
+        "memory": native.Memory(3 * 1024),
+        "page_bytes": 1024,
+        "k_offset": 0,
+        "v_offset": 512,
+        "block_size": 16,
+        "kv_format": "f32",
+        "group": 0,
+        "heads": 1,
+        "kv_heads": 1,
+        "head_dim": 8,
+        "v_head_dim": 8,
+        "scale": 1.0,
+    }
+    program.attention(y, x, **(layer | changes))
+    return program
+
+
+@pytest.mark.parametrize(
+    "context,tables,message",
+    [
+        (1, [], "KV group"),
+        (17, [[[0]]], "context"),
+        (48, [[[2, 1, 3]]], "pool"),
+        (17, [[[2, -1]]], "pool"),
+    ],
+)
+def test_a_context_that_is_not_in_the_pool_is_refused(context, tables, message):
+    program = attend(library())
+    held = {
+        "context_lens": np.array([context], np.int32),
+        "tables": [np.array(table, np.int32) for table in tables],
+    }
+    with pytest.raises(ValueError, match=message):
+        program.take(**(ONE_TOKEN | held))
+    held["tables"] = [np.array([[2, 1, 0]], np.int32)]
+    program.take(**(ONE_TOKEN | held))
+
+
+def test_blocks_that_slid_out_of_the_window_need_not_be_there():
+    program = attend(library(), window=16)
+    context = {"context_lens": np.array([33], np.int32)}
+    program.take(**(ONE_TOKEN | context | {"tables": [np.array([[-1, 0, 1]], np.int32)]}))
+    with pytest.raises(ValueError, match="pool"):
+        program.take(**(ONE_TOKEN | context | {"tables": [np.array([[0, -1, 1]], np.int32)]}))
+
+
+@pytest.mark.parametrize(
+    "changes,message",
+    [
+        ({"v_offset": 513}, "page"),
+        ({"k_offset": -1}, "page"),
+        ({"kv_heads": 0}, "kv_heads"),
+        ({"block_size": 8}, "block_size"),
+        ({"head_dim": 7}, "head_dim"),
+        ({"heads": 2}, "fill"),
+        ({"sinks": np.zeros(2, np.float32)}, "sinks"),
+    ],
+)
+def test_attention_that_does_not_fit_is_refused(changes, message):
+    with pytest.raises(ValueError, match=message):
+        attend(library(), **changes)
 
 
 def test_layers_that_do_not_fit_are_refused():
@@ -132,3 +207,40 @@ def test_layers_that_do_not_fit_are_refused():
         program.linear("l", b, a, [(weight, None)], False)
     with pytest.raises(ValueError, match="sizes"):
         program.norm("n", b, a, np.ones(3, np.float32), 1e-5)
+    square, _ = matrix(native, HIDDEN, HIDDEN, 0)
+    chosen = program.buffer(HIDDEN, True)
+    for to in (a, chosen):
+        with pytest.raises(ValueError, match="buffers"):
+            program.linear("l", to, a, [(square, None)], False)
+    with pytest.raises(ValueError, match="None"):
+        program.linear("l", b, a, [(None, None)], False)
+    with pytest.raises(ValueError, match="choose"):
+        program.choose("c", a, b)
+    with pytest.raises(ValueError, match="embed"):
+        program.embed(program.buffer(HIDDEN + 1, False), square)
+    with pytest.raises(IndexError):
+        program.rows(99)
+    with pytest.raises(ValueError, match="segment"):
+        program.start(1)
+
+
+def test_what_a_caller_writes_is_read_in_every_form():
+    """A norm leaves its rows in the form of the linear behind it, until the caller changes them."""
+    native = library()
+    program = native.Program(native.Pool(1))
+    table, _ = matrix(native, VOCAB, HIDDEN, 0)
+    blocks = native.Packed("int8", HIDDEN, HIDDEN)
+    codes = np.random.default_rng(1).integers(-127, 128, (HIDDEN, HIDDEN)).astype(np.int8)
+    native.pack_int8(blocks, codes, np.ones(HIDDEN, np.float32), 0)
+    x, y, z = (program.buffer(HIDDEN, False) for _ in range(3))
+    program.embed(x, table)
+    program.norm("n", y, x, np.ones(HIDDEN, np.float32), 1e-5)
+    program.linear("l", z, y, [(blocks, None)], False)
+    program.cut()
+    program.linear("l", z, y, [(blocks, None)], False)
+    step(program, [4], [])
+    once = program.rows(z).copy()
+    program.rows(y)[:] *= 2
+    program.start(1)
+    program.wait()
+    assert np.array_equal(program.rows(z), 2 * once)
