@@ -18,7 +18,7 @@ INSTALLED := .venv/.installed$(EXTRA:%=-%)
 DECLARED := pyproject.toml constraints.txt
 NATIVE := CMakeLists.txt $(wildcard csrc/*)
 
-.PHONY: help install dev serve test test-slow sanitize check wheel wheel-test clean
+.PHONY: help install dev serve test test-slow sanitize valgrind check wheel wheel-test clean
 
 help: ## these lines
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 20
@@ -38,6 +38,9 @@ test-slow: .venv/.installed-dev ## run the slow tests
 
 sanitize: .venv/.installed-dev ## the native tests under AddressSanitizer and UBSan
 	scripts/sanitize $(ARGS)
+
+valgrind: .venv/.installed-dev ## a small step under valgrind, which must be installed
+	scripts/valgrind $(ARGS)
 
 check: .venv/.installed-dev ## format, lint, types, import contracts
 	scripts/check
