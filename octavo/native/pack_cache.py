@@ -9,8 +9,8 @@ import hashlib
 import io
 import json
 import os
-import tempfile
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 
 from octavo.base.log import logger
@@ -38,14 +38,17 @@ class PackCache:
 
     def keep(self, tensors: Mapping[str, Packed]) -> None:
         """For next time. A disk that is full or not ours costs a warning, no more."""
+        part = self._path.with_suffix(f".{os.getpid()}")
         try:
             self._path.parent.mkdir(parents=True, exist_ok=True)
-            with tempfile.NamedTemporaryFile(dir=self._path.parent, delete=False) as file:
+            with part.open("wb") as file:
                 for name in sorted(tensors):
                     file.write(tensors[name].data.data)
-            os.replace(file.name, self._path)
+            part.replace(self._path)
         except OSError as error:
             log.warning("packed weights are not kept for the next start: %s", error)
+            with suppress(OSError):
+                part.unlink()
 
 
 def _read(file: io.FileIO, memory: memoryview) -> bool:
