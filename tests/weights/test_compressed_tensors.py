@@ -55,7 +55,7 @@ def test_values_are_codes_times_scales(tmp_path: Path, family: str, scale_dtype:
         (True, "auto", "int8, bf16"),
         (False, "auto", "bf16"),
         (True, "none", "bf16"),
-        (True, "q8_0", "q8_0"),
+        (True, "q8_0", "q8_0, bf16"),
     ],
 )
 def test_int8_is_kept_where_the_model_was_made_for_it(
