@@ -7,18 +7,18 @@ nor than its weights and KV read at the bandwidth.
 from __future__ import annotations
 
 import argparse
-import json
 import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from octavo.base.errors import ConfigError
-from octavo.bench.report import machine
+from octavo.bench.report import check_json, machine, write_json
 from octavo.engine.hardware import num_cores
 from octavo.native.interface import Native
 from octavo.native.library import library
 
+OPERANDS = ("f32", "bf16", "int8")  # of multiply-adds; a variant may lack one
 CPU_CACHES = Path("/sys/devices/system/cpu/cpu0/cache")
 USUAL_CACHES = {2: 1 << 20, 3: 32 << 20}  # bytes by level, where the system does not tell
 SMALLEST_DRAM, LARGEST_DRAM = 256 << 20, 1 << 30  # bytes to read for the memory's bandwidth
@@ -39,21 +39,19 @@ def run(options: argparse.Namespace) -> None:
     most = num_cores() if options.threads is None else options.threads
     if most < 1:
         raise ConfigError(f"--threads must be at least 1, got {most}")
-    if options.json and not Path(options.json).parent.is_dir():
-        raise ConfigError(f"--json {options.json}: no such folder")
+    check_json(options.json)
     native = library()
     limits = []
     for limit in measure(native, thread_counts(most)):
         print(f"  {limit.name}, {_threads(limit.threads)}", file=sys.stderr)
         limits.append(limit)
     print(table(f"limits, {native.variant}", limits))
-    if options.json:
-        report = {
-            "variant": native.variant,
-            "machine": machine(),
-            "limits": [asdict(limit) for limit in limits],
-        }
-        Path(options.json).write_text(json.dumps(report, indent=1) + "\n", encoding="utf-8")
+    report = {
+        "variant": native.variant,
+        "machine": machine(),
+        "limits": [asdict(limit) for limit in limits],
+    }
+    write_json(options.json, report)
 
 
 def thread_counts(most: int) -> list[int]:
@@ -64,7 +62,7 @@ def thread_counts(most: int) -> list[int]:
 def measure(native: Native, threads: Sequence[int], seconds: float = 0.15) -> Iterator[Limit]:
     """Peaks and bandwidths for each number of threads, each measured for `seconds`."""
     for count in threads:
-        for operand in ("f32", "bf16", "int8"):
+        for operand in OPERANDS:
             if rate := native.peak(operand, count, seconds):
                 yield Limit(f"{operand} multiply-add", count, rate, "op")
         for name, size in buffers(count).items():

@@ -7,26 +7,24 @@ float32 throughout. Both are computed step by step as in serving.
 from __future__ import annotations
 
 import argparse
-import json
 import re
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from importlib import resources
-from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
-from tqdm import tqdm
 
 from octavo.attention.batch import AttentionBatch
-from octavo.base.errors import CapacityError, ConfigError
+from octavo.base.errors import CapacityError
 from octavo.base.flags import take
 from octavo.base.kv import KVLayout
 from octavo.base.log import configure
+from octavo.base.progress import progress
 from octavo.base.sampling_params import SamplingParams
 from octavo.base.settings import EngineSettings, ModelSettings
 from octavo.base.units import show_bytes
-from octavo.bench.report import machine
+from octavo.bench.report import check_json, machine, write_json
 from octavo.engine.build import Resolved, resolve, watch
 from octavo.engine.hardware import free_memory
 from octavo.files.locate import locate
@@ -108,23 +106,21 @@ class Tally:
 def run(options: argparse.Namespace) -> None:
     """Compare, print, and write a file if asked. Raises ConfigError for impossible options."""
     configure()
-    if options.json and not Path(options.json).parent.is_dir():
-        raise ConfigError(f"--json {options.json}: no such folder")
+    check_json(options.json)
     settings = EngineSettings.flat(device="cpu", **take(options, ModelSettings))
     files = locate(settings.model.model)
     tokenizer = load_tokenizer(files, settings.model.tokenizer)
     texts = [np.array(tokenizer.encode(text), np.int64) for text in passages().values()]
     found = measure(settings, files, options.quantizations or QUANTIZATIONS, texts)
     print(table(found))
-    if options.json:
-        report = {
-            "model": settings.model.model,
-            "machine": machine(),
-            "passages": len(texts),
-            "tokens": sum(map(len, texts)),
-            "settings": [asdict(quality) for quality in found],
-        }
-        Path(options.json).write_text(json.dumps(report, indent=1) + "\n", encoding="utf-8")
+    report = {
+        "model": settings.model.model,
+        "machine": machine(),
+        "passages": len(texts),
+        "tokens": sum(map(len, texts)),
+        "settings": [asdict(quality) for quality in found],
+    }
+    write_json(options.json, report)
 
 
 def passages() -> dict[str, str]:
@@ -160,7 +156,7 @@ def measure(
 def compare(models: dict[str, Model], texts: Sequence[Ids]) -> dict[str, Tally]:
     """Every model against the reference, which is one of them."""
     tallies = {name: Tally() for name in models}
-    with tqdm(total=sum(map(len, texts)), desc="text", unit=" tokens", disable=None) as bar:
+    with progress(sum(map(len, texts)), "text", " tokens") as bar:
         for ids in texts:
             for start in range(0, len(ids), CHUNK):
                 stop = min(start + CHUNK, len(ids))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import platform
 import statistics
 from collections.abc import Sequence
@@ -10,6 +11,8 @@ from importlib.metadata import version
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
+
+from octavo.base.errors import ConfigError
 
 
 @dataclass(frozen=True)
@@ -91,6 +94,18 @@ def table(name: str, repeats: Sequence[Figures]) -> str:
         cells = "".join(f"{v:>12,.{digits}f}" for v in (value, min(values), max(values)))
         lines.append(f"{field:24}{cells}")
     return "\n".join(lines)
+
+
+def check_json(file: str | None) -> None:
+    """Before anything is measured. Raises ConfigError where `file` could not be written."""
+    if file and not Path(file).parent.is_dir():
+        raise ConfigError(f"--json {file}: no such folder")
+
+
+def write_json(file: str | None, report: Any) -> None:
+    """Into `file`, if there is one."""
+    if file:
+        Path(file).write_text(json.dumps(report, indent=1) + "\n", encoding="utf-8")
 
 
 def machine() -> dict[str, Any]:

@@ -11,9 +11,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from octavo.base.output import OpCost
+from octavo.bench.limits import OPERANDS, buffers
 from octavo.native.library import library
 
-DRAM_BYTES = 256 << 20  # read over and over, far more than caches hold
 PROBE_SECONDS = 0.3
 
 
@@ -28,10 +28,9 @@ class Limits:
     def measure(cls, threads: int) -> Limits:
         """Takes about a second."""
         native = library()
-        operands = ("f32", "bf16", "int8")
         return cls(
-            {operand: native.peak(operand, threads, PROBE_SECONDS) for operand in operands},
-            native.bandwidth(DRAM_BYTES, threads, PROBE_SECONDS),
+            {operand: native.peak(operand, threads, PROBE_SECONDS) for operand in OPERANDS},
+            native.bandwidth(buffers(threads)["DRAM"], threads, PROBE_SECONDS),
         )
 
     def bound(self, cost: OpCost) -> float:

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import json
 import sys
 import uuid
 from collections.abc import Sequence
 from dataclasses import asdict
-from pathlib import Path
 from typing import Any
 
 from octavo.base.errors import ConfigError
@@ -20,7 +18,7 @@ from octavo.bench import roofline
 from octavo.bench.memory import peak_rss_mb
 from octavo.bench.offline import run_in_turn, run_together
 from octavo.bench.online import own_server, run_over_http
-from octavo.bench.report import Figures, figures, machine, median, table
+from octavo.bench.report import Figures, check_json, figures, machine, median, table, write_json
 from octavo.bench.workloads import Work, warm_up, workload
 from octavo.engine.build import build_engine, num_threads
 from octavo.engine.engine import Engine
@@ -35,14 +33,12 @@ def run(options: argparse.Namespace, settings: EngineSettings) -> None:
     works = {name: workload(name) for name in options.workload or [options.default_workload]}
     if options.repeats < 1:
         raise ConfigError(f"--repeats must be at least 1, got {options.repeats}")
-    if options.json and not Path(options.json).parent.is_dir():
-        raise ConfigError(f"--json {options.json}: no such folder")
+    check_json(options.json)
     if options.kind == "serve":
         reports = asyncio.run(_online(options, settings, works))
     else:
         reports = _offline(options, settings, works)
-    if options.json:
-        Path(options.json).write_text(json.dumps(reports, indent=1) + "\n", encoding="utf-8")
+    write_json(options.json, reports)
 
 
 def profile(options: argparse.Namespace, settings: EngineSettings) -> None:
