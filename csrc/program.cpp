@@ -1,22 +1,17 @@
 #include "program.h"
 
 #include <algorithm>
-#include <chrono>
 #include <cstring>
 #include <map>
 #include <utility>
 
+#include "clock.h"
 #include "row_ops.h"
 
 namespace octavo {
 namespace {
 
 constexpr Form kForms[] = {Form::f32, Form::bf16, Form::q8, Form::q8_row};
-
-double now() {
-  const auto time = std::chrono::steady_clock::now().time_since_epoch();
-  return std::chrono::duration<double>(time).count();
-}
 
 // fn(row) for each row, a few at a time: one is little work.
 template <class F>

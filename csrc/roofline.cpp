@@ -1,10 +1,10 @@
 #include "roofline.h"
 
 #include <algorithm>
-#include <chrono>
 #include <cstring>
 
 #include "buffer.h"
+#include "clock.h"
 #include "pool.h"
 #include "simd.h"
 
@@ -21,10 +21,6 @@ constexpr int CHAINS = 2;  // of 16 lanes, so several registers each
 #endif
 
 constexpr int64_t ROUNDS = 1000;  // steps of every chain in one pass
-
-double now() {
-  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
-}
 
 // The compiler must not leave out what leads to `value`.
 template <class T>

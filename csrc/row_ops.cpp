@@ -12,15 +12,6 @@ constexpr float kLeast = 1e-30f;  // a group with less is zero: its inverse scal
 constexpr int64_t HALF = BLOCK / 2;
 constexpr int kFactors = 16;  // q times factor times code must stay exact in fp32
 
-// The first `count` lanes from memory, zeros behind.
-OCTAVO_INLINE F32 load_part(const float* from, int64_t count) {
-  if (count >= W) [[likely]]
-    return load(from);
-  F32 v{};
-  for (int64_t i = 0; i < count; i++) v[i] = from[i];
-  return v;
-}
-
 OCTAVO_INLINE void store_part(float* to, F32 v, int64_t count) {
   if (count >= W) [[likely]]
     store(to, v);

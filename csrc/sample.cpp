@@ -81,7 +81,7 @@ void weigh(const float* logits, int64_t n, float peak, float temperature, float 
            float* weights, double* sums) {
   const float inverse = 1 / temperature;
   sum_tiles(n, sums, [&](int64_t i) {
-    const F32 weight = exp((load_some(logits + i, n - i, -INF) - peak) * inverse);
+    const F32 weight = exp((load_part(logits + i, n - i, -INF) - peak) * inverse);
     const F32 kept = weight < splat(min_p) ? F32{} : weight;
     store(weights + i, kept);
     return kept;
@@ -195,7 +195,7 @@ void tell_logprobs(const SampleJob& job, int64_t row, int64_t count, Scratch& s)
   const float peak = group_maxima(logits, job.vocab, s.groups.get());
   I32 larger = {};
   sum_tiles(job.vocab, s.sums.get(), [&](int64_t i) {
-    const F32 x = load_some(logits + i, job.vocab - i, -INF);
+    const F32 x = load_part(logits + i, job.vocab - i, -INF);
     larger -= x > splat(mine);  // true is -1
     return exp(x - peak);
   });

@@ -19,7 +19,7 @@ void measure_digits(const float* values, int64_t n, float low, int shift, Measur
                     double* sums) {
   double parts[DIGITS][4] = {};
   for (int64_t i = 0; i < n; i += W) {
-    if (!any(load_some(values + i, n - i, low) >= low)) continue;
+    if (!any(load_part(values + i, n - i, low) >= low)) continue;
     const int64_t end = std::min(n, i + W);
     for (int64_t j = i; j < end; j++)
       parts[(std::bit_cast<uint32_t>(values[j]) >> shift) % DIGITS][j % 4] += measure(values[j]);
@@ -58,7 +58,7 @@ float group_maxima(const float* values, int64_t n, float* groups) {
     const int64_t end = std::min(n, (tile + 1) * TILE);
     F32 maxima = splat(-INF);
     for (int64_t i = tile * TILE; i < end; i += W) {
-      const F32 v = load_some(values + i, end - i, -INF);
+      const F32 v = load_part(values + i, end - i, -INF);
       maxima = max(maxima, v);
       nans |= v != v;
     }

@@ -15,14 +15,6 @@ inline constexpr int64_t TILE = 1024;  // values
 
 inline int64_t tiles_of(int64_t n) { return (n + TILE - 1) / TILE; }
 
-// W values, `rest` where there are fewer than W left.
-OCTAVO_INLINE F32 load_some(const float* from, int64_t left, float rest) {
-  if (left >= W) return load(from);
-  F32 v = splat(rest);
-  std::memcpy(&v, from, left * sizeof(float));
-  return v;
-}
-
 OCTAVO_INLINE bool any(I32 mask) {
 #if defined(__AVX512F__)
   return _mm512_movepi32_mask((__m512i)mask) != 0;
@@ -42,7 +34,7 @@ template <class Keep, class Put>
 OCTAVO_INLINE int64_t gather(const float* values, int64_t n, Keep keep, Put put) {
   int64_t at = 0;
   for (int64_t i = 0; i < n; i += W) {
-    if (!any(keep(load_some(values + i, n - i, 0)))) continue;
+    if (!any(keep(load_part(values + i, n - i, 0)))) continue;
     const int64_t end = i + W < n ? i + W : n;
     for (int64_t j = i; j < end; j++) {
       put(at, j);

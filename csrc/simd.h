@@ -47,6 +47,15 @@ OCTAVO_INLINE F32 max(F32 a, F32 b) { return a > b ? a : b; }
 OCTAVO_INLINE F32 abs(F32 a) { return (F32)((U32)a & 0x7fffffffu); }
 OCTAVO_INLINE F32 to_float(I32 a) { return __builtin_convertvector(a, F32); }
 
+// The first `count` lanes from memory, `rest` behind them.
+OCTAVO_INLINE F32 load_part(const float* from, int64_t count, float rest = 0.f) {
+  if (count >= W) [[likely]]
+    return load(from);
+  F32 v = splat(rest);
+  for (int64_t i = 0; i < count; i++) v[i] = from[i];
+  return v;
+}
+
 // Lane i is i.
 OCTAVO_INLINE I32 iota() {
   I32 v;
