@@ -5,6 +5,7 @@
 #include <nanobind/stl/vector.h>
 
 #include <algorithm>
+#include <memory>
 #include <optional>
 #include <string>
 #include <utility>
@@ -96,21 +97,29 @@ struct FormedRows {
   Rows rows;
 };
 
-std::vector<Part> side_by_side(const std::vector<BiasedWeight>& weights, const Matrix& x) {
-  std::vector<Part> parts;
-  int64_t column = 0;
-  for (const auto& [weight, bias] : weights) {
-    require(weight != nullptr, "None is no weight");
-    require(weight->k == int64_t(x.shape(1)), "x must be [T, k]");
-    require(!bias || int64_t(bias->shape(0)) == weight->n, "a bias must be [n]");
-    require(form_for(weight->format) == form_for(weights[0].first->format),
-            "formats must read the same form");
-    parts.push_back({weight, bias ? bias->data() : nullptr, column});
-    column += weight->n;
+// Linears side by side, and the rows they read in all their forms.
+class SideBySide {
+ public:
+  SideBySide(const std::vector<BiasedWeight>& weights, const Matrix& x) {
+    int64_t column = 0;
+    for (const auto& [weight, bias] : weights) {
+      require(weight != nullptr, "None is no weight");
+      require(weight->k == int64_t(x.shape(1)), "x must be [T, k]");
+      require(!bias || int64_t(bias->shape(0)) == weight->n, "a bias must be [n]");
+      forms_.push_back(std::make_unique<FormedRows>(x, weight->format));
+      parts_.push_back({weight, bias ? bias->data() : nullptr, column, forms_.back()->rows});
+      column += weight->n;
+    }
+    require(!parts_.empty(), "at least one weight");
   }
-  require(!parts.empty(), "at least one weight");
-  return parts;
-}
+
+  const std::vector<Part>& parts() const { return parts_; }
+  int64_t columns() const { return parts_.back().column + parts_.back().weight->n; }
+
+ private:
+  std::vector<std::unique_ptr<FormedRows>> forms_;
+  std::vector<Part> parts_;
+};
 
 void require_output(const Output& y, const Matrix& x, int64_t columns) {
   require(y.shape(0) == x.shape(0) && int64_t(y.shape(1)) >= columns, "y must be [T, outputs]");
@@ -118,25 +127,23 @@ void require_output(const Output& y, const Matrix& x, int64_t columns) {
 
 void linear_of_arrays(Pool& pool, const std::vector<BiasedWeight>& weights, const Matrix& x,
                       const Output& y, bool add) {
-  const std::vector<Part> parts = side_by_side(weights, x);
-  require_output(y, x, parts.back().column + parts.back().weight->n);
+  const SideBySide linears(weights, x);
+  require_output(y, x, linears.columns());
   nb::gil_scoped_release released;
-  const FormedRows formed(x, parts[0].weight->format);
   pool.run([&](Team& team) {
-    linear(team, parts, formed.rows, x.shape(0), y.data(), y.shape(1), add);
+    linear(team, linears.parts(), x.shape(0), y.data(), y.shape(1), add);
   });
 }
 
 void gated_of_arrays(Pool& pool, const BiasedWeight& gate, const BiasedWeight& up,
                      const std::string& activation, const Matrix& x, const Output& y) {
   const auto function = named<Activation>(kActivations, activation);
-  const std::vector<Part> parts = side_by_side({gate, up}, x);
+  const SideBySide linears({gate, up}, x);
   require(gate.first->n == up.first->n, "gate and up must have equal shapes");
   require_output(y, x, gate.first->n);
   nb::gil_scoped_release released;
-  const FormedRows formed(x, gate.first->format);
   pool.run([&](Team& team) {
-    gated(team, parts[0], parts[1], function, formed.rows, x.shape(0), y.data(), y.shape(1));
+    gated(team, linears.parts()[0], linears.parts()[1], function, x.shape(0), y.data(), y.shape(1));
   });
 }
 

@@ -1,4 +1,5 @@
 // Program and Memory for Python: arrays are checked here, once a step, and nowhere below.
+#include <nanobind/stl/map.h>
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/pair.h>
 #include <nanobind/stl/shared_ptr.h>
@@ -7,6 +8,7 @@
 #include <nanobind/stl/vector.h>
 
 #include <algorithm>
+#include <map>
 #include <optional>
 #include <string>
 #include <tuple>
@@ -17,6 +19,7 @@
 #include "border.h"
 #include "names.h"
 #include "program.h"
+#include "roofline.h"
 
 namespace nb = nanobind;
 using namespace nb::literals;
@@ -94,8 +97,6 @@ void add_gated(Program& program, const std::string& name, BufferId to, BufferId 
   require_rows_alike(program, to, from);
   const int64_t inputs = program.width(from);
   Program::LinearPart left = part(gate, inputs, 0), right = part(up, inputs, 0);
-  require(form_for(left.weight->format) == form_for(right.weight->format),
-          "gated: formats read different forms");
   require(left.weight->n == right.weight->n && right.weight->n == program.width(to),
           "gated: outputs differ");
   program.gated(name, to, from, std::move(left), std::move(right),
@@ -249,14 +250,18 @@ void start(Program& program, int segment) {
   program.start(segment);
 }
 
-using Cost = std::tuple<std::string, std::string, double, double, double>;
+using Cost = std::tuple<std::string, double, std::map<std::string, double>, double>;
 
 std::vector<Cost> costs(Program& program) {
   program.wait();
   std::vector<Cost> found;
-  for (const OpCost& cost : program.costs())
-    found.emplace_back(cost.name, kOperands[static_cast<int>(cost.form)], cost.seconds,
-                       cost.operations, cost.bytes);
+  for (const OpCost& cost : program.costs()) {
+    std::map<std::string, double> operations;
+    for (int form = 0; form < FORMS; form++)
+      if (const double some = cost.work.operations[form]; some > 0)
+        operations[kOperands[static_cast<int>(operand_of(static_cast<Form>(form)))]] += some;
+    found.emplace_back(cost.name, cost.seconds, std::move(operations), cost.work.bytes);
+  }
   return found;
 }
 

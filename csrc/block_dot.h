@@ -1,11 +1,13 @@
 // Integer dot products of unsigned weight codes with signed activations, 4 inputs a step, as each
 // instruction set does them.
 //
-// A run of steps adds up in a RunSum; close() turns that into int32, times a factor. Where the
-// machine adds up in 16 bits, a run must end before it can overflow, and codes of 8 bits come as
-// two planes of 4 (two products of 8 bits with 8 would not fit).
+// A run of steps adds up in a RunSum; close() turns that into int32, each half of the block times
+// its factor. Where the machine adds up in 16 bits, a run must end before it can overflow, and the
+// halves of the block meet in each step: its first two inputs are of the first half, the others of
+// the second, so that one instruction multiplies both with their factors.
 #pragma once
 
+#include "rows.h"
 #include "simd.h"
 
 namespace octavo {
@@ -23,47 +25,56 @@ OCTAVO_INLINE I32 dot_pairs(I32 a, I32 b) {
 #endif
 }
 
-// The same int16 twice in each int32.
-OCTAVO_INLINE I32 twice(I32 a) { return (a & 0xffff) | (a << 16); }
+// Have `sum` computed here: GCC would add up many products only later, and keep them in memory.
+template <class V>
+OCTAVO_INLINE V computed(V sum) {
+#if defined(__AVX2__)
+  asm("" : "+v"(sum));
+#endif
+  return sum;
+}
+
+OCTAVO_INLINE I32 add_pairs(I32 sum, I32 codes, I32 x) {
+  return computed(sum + dot_pairs(codes, x));
+}
 
 #if defined(__AVX512VNNI__)
 
-inline constexpr bool WHOLE_BYTES = true;  // codes of 8 bits are multiplied as they are
+inline constexpr bool HALVES_MEET = false;
 using RunSum = I32;
 
-// Steps of a run for codes of so many bits.
-constexpr int run_steps(int) { return 8; }
+// Steps of a run for codes of so many bits: half a block.
+constexpr int run_steps(int) { return 4; }
 
-OCTAVO_INLINE RunSum add_products(RunSum sum, U8 codes, I32 x) {
+OCTAVO_INLINE RunSum add_products(RunSum sum, I32 codes, I32 x) {
   return (I32)_mm512_dpbusd_epi32((__m512i)sum, (__m512i)codes, (__m512i)x);
 }
 
-OCTAVO_INLINE I32 close(RunSum sum, I32 factor_twice) { return sum * (factor_twice >> 16); }
+// `factors`: an int16 for each half in each int32.
+OCTAVO_INLINE I32 close(RunSum sum, I32 factors, int half) {
+  return sum * (half == 0 ? factors << 16 >> 16 : factors >> 16);
+}
 
 #else
 
-inline constexpr bool WHOLE_BYTES = false;
+inline constexpr bool HALVES_MEET = true;
 using RunSum = I16;
 
-// So that 2 * steps * (2^bits - 1) * 127 < 2^15; for 8 bits, of a plane of 4.
+// So that 2 * steps * (2^bits - 1) * 127 < 2^15.
 constexpr int run_steps(int bits) { return bits == 6 ? 2 : bits == 5 ? 4 : 8; }
 
-OCTAVO_INLINE RunSum add_products(RunSum sum, U8 codes, I32 x) {
-#if defined(__AVX2__)
+OCTAVO_INLINE RunSum add_products(RunSum sum, I32 codes, I32 x) {
 #if defined(__AVX512BW__)
-  sum += (I16)_mm512_maddubs_epi16((__m512i)codes, (__m512i)x);
-#else
-  sum += (I16)_mm256_maddubs_epi16((__m256i)codes, (__m256i)x);
-#endif
-  asm("" : "+v"(sum));  // add now: GCC would keep all products of a run for later, in memory
-  return sum;
+  return computed(sum + (I16)_mm512_maddubs_epi16((__m512i)codes, (__m512i)x));
+#elif defined(__AVX2__)
+  return computed(sum + (I16)_mm256_maddubs_epi16((__m256i)codes, (__m256i)x));
 #else
   sum += ((I16)codes & int16_t{0xff}) * ((I16)((U16)x << 8) >> 8);
   return sum + (I16)((U16)codes >> 8) * ((I16)x >> 8);
 #endif
 }
 
-OCTAVO_INLINE I32 close(RunSum sum, I32 factor_twice) { return dot_pairs((I32)sum, factor_twice); }
+OCTAVO_INLINE I32 close(RunSum sum, I32 factors, int) { return dot_pairs((I32)sum, factors); }
 
 #endif
 

@@ -6,7 +6,8 @@
 //          q6_k  of the first half [16], of the second [16]
 //   codes  in steps of 4 inputs, [16 outputs][4], a byte each:
 //          8 bits  [8 steps][64], code = value + 128
-//          fewer   [4][64], step s in the low halves of the bytes, step s + 4 in the high ones;
+//          fewer   a step is two inputs of the first half of the block and two of the second;
+//                  [4][64], step s in the low halves of the bytes, step s + 4 in the high ones;
 //                  then the bits above the fourth, H = 1 or 2 of them: [H][64], those of step s at
 //                  bits s * H % 8 of plane s * H / 8
 // int8 has no d; behind its blocks is one fp32 scale for each output.

@@ -66,6 +66,13 @@ OCTAVO_INLINE void read_codes(const uint8_t* group, int index, uint8_t* codes) {
   }
 }
 
+// Two inputs of the first half, two of the second, and so on.
+OCTAVO_INLINE void let_halves_meet(uint8_t* codes) {
+  uint8_t apart[BLOCK];
+  std::memcpy(apart, codes, BLOCK);
+  for (int i = 0; i < BLOCK; i++) codes[i % 16 / 2 * 4 + i / 16 * 2 + i % 2] = apart[i];
+}
+
 template <int BITS>
 OCTAVO_INLINE void put_codes(const uint8_t* codes, int64_t lane, uint8_t* to) {
   to += 4 * lane;
@@ -114,6 +121,7 @@ OCTAVO_INLINE void pack_group(const uint8_t* from, int64_t lane, uint8_t* to) {
     uint8_t codes[BLOCK];
     uint8_t* block = to + LAYOUT.head_bytes() + i * LAYOUT.block_bytes();
     read_codes<FORMAT>(from, i, codes);
+    if constexpr (LAYOUT.bits < 8) let_halves_meet(codes);
     put_codes<LAYOUT.bits>(codes, lane, block);
     if constexpr (LAYOUT.byte_scales)
       put_byte_scales<FORMAT>(from + FILE.scales, i, lane, block + LAYOUT.code_bytes());

@@ -8,12 +8,16 @@
 namespace octavo {
 
 struct alignas(64) Block {
-  uint8_t codes[2 * STEPS][STEP_BYTES];  // of 8 bits: the low halves, then the high ones; or whole
+  // By step; of 8 bits unless WHOLE_BYTES: their values as int16, [16 outputs][2] inputs, 0 and 2 of
+  // a step, then 1 and 3.
+  uint8_t codes[2 * STEPS][STEP_BYTES];
   float scale[PANEL];
   float minimum[PANEL];
-  int32_t half_scales[2][PANEL];  // q6_k: twice the same int16
-  int32_t both_scales[PANEL];     // q6_k: of the first half and of the second, an int16 each
+  int32_t half_scales[PANEL];  // q6_k: of the first half and of the second, an int16 each
 };
+
+// Whether codes are kept and multiplied as int16.
+constexpr bool in_words(Format format) { return block_layout(format).bits == 8 && !WHOLE_BYTES; }
 
 // W bytes, an int32 each.
 OCTAVO_INLINE I32 widen(const uint8_t* from) {
@@ -38,34 +42,74 @@ OCTAVO_INLINE U32 move_bits(U32 v, int from, int to) {
   return to >= from ? v << (to - from) : v >> (from - to);
 }
 
-template <int BITS>
-OCTAVO_INLINE void unpack_codes(const uint8_t* from, Block& block) {
-  constexpr int HIGH = BITS == 8 ? 0 : BITS - 4;
-  constexpr int LOW_ROWS = BITS == 8 ? 8 : 4;
-  constexpr uint32_t HIGH_MASK = 0x10101010u * ((1 << HIGH) - 1);
-#pragma GCC unroll 2
-  for (int at = 0; at < STEP_BYTES; at += 4 * W) {
+// Codes of 8 bits, `at` bytes into each step.
+OCTAVO_INLINE void unpack_bytes(const uint8_t* from, int at, Block& block) {
 #pragma GCC unroll 8
-    for (int s = 0; s < LOW_ROWS; s++) {
-      const U32 both = load_as<U32>(from + s * STEP_BYTES + at);
-      U32 low = both & 0x0f0f0f0fu, high = (both >> 4) & 0x0f0f0f0fu;
-      if constexpr (HIGH > 0) {
-        auto above = [&](int step) {
-          const int bit = step * HIGH;
-          const U32 plane = load_as<U32>(from + (LOW_ROWS + bit / 8) * STEP_BYTES + at);
-          return move_bits(plane, bit % 8, 4) & HIGH_MASK;
-        };
-        low |= above(s);
-        high |= above(s + 4);
-      }
-      if constexpr (BITS == 8 && WHOLE_BYTES) {
-        store(block.codes[s] + at, both);
-      } else {
-        store(block.codes[s] + at, low);
-        store(block.codes[s + LOW_ROWS] + at, high);
-      }
+  for (int s = 0; s < STEPS; s++) {
+    const U32 step = load_as<U32>(from + s * STEP_BYTES + at);
+    if constexpr (WHOLE_BYTES) {
+      store(block.codes[s] + at, step);
+    } else {
+      store(block.codes[2 * s] + at, (I16)(step & 0x00ff00ffu) - int16_t{128});
+      store(block.codes[2 * s + 1] + at, (I16)((step >> 8) & 0x00ff00ffu) - int16_t{128});
     }
   }
+}
+
+// Codes of 4, 5 or 6 bits. Where halves shall not meet, they are parted: the first half's steps, then
+// the second's.
+template <int BITS>
+OCTAVO_INLINE void unpack_halves(const uint8_t* from, int at, Block& block) {
+  constexpr int HIGH = BITS - 4, HALF = STEPS / 2;
+  constexpr uint32_t HIGH_MASK = 0x10101010u * ((1 << HIGH) - 1);
+  U32 steps[STEPS];
+#pragma GCC unroll 4
+  for (int s = 0; s < HALF; s++) {
+    const U32 both = load_as<U32>(from + s * STEP_BYTES + at);
+    steps[s] = both & 0x0f0f0f0fu;
+    steps[s + HALF] = (both >> 4) & 0x0f0f0f0fu;
+    if constexpr (HIGH > 0) {
+      auto above = [&](int step) {
+        const int bit = step * HIGH;
+        const U32 plane = load_as<U32>(from + (HALF + bit / 8) * STEP_BYTES + at);
+        return move_bits(plane, bit % 8, 4) & HIGH_MASK;
+      };
+      steps[s] |= above(s);
+      steps[s + HALF] |= above(s + HALF);
+    }
+  }
+#pragma GCC unroll 8
+  for (int s = 0; s < STEPS; s += 2) {
+    if constexpr (HALVES_MEET) {
+      store(block.codes[s] + at, steps[s]);
+      store(block.codes[s + 1] + at, steps[s + 1]);
+    } else {
+      store(block.codes[s / 2] + at, (steps[s] & 0xffffu) | (steps[s + 1] << 16));
+      store(block.codes[s / 2 + HALF] + at, (steps[s] >> 16) | (steps[s + 1] & 0xffff0000u));
+    }
+  }
+}
+
+template <int BITS>
+OCTAVO_INLINE void unpack_codes(const uint8_t* from, Block& block) {
+#pragma GCC unroll 2
+  for (int at = 0; at < STEP_BYTES; at += 4 * W) {
+    if constexpr (BITS == 8) unpack_bytes(from, at, block);
+    else unpack_halves<BITS>(from, at, block);
+  }
+}
+
+// The code of input `i`, output `lane`, less its offset.
+template <Format FORMAT>
+int code_at(const Block& block, int64_t i, int64_t lane) {
+  constexpr BlockLayout LAYOUT = block_layout(FORMAT);
+  if constexpr (in_words(FORMAT)) {
+    int16_t value;
+    std::memcpy(&value, block.codes[i / 4 * 2 + i % 2] + lane * 4 + i % 4 / 2 * 2, sizeof value);
+    return value;
+  }
+  if (HALVES_MEET) return block.codes[i % 16 / 2][lane * 4 + i / 16 * 2 + i % 2] - LAYOUT.offset;
+  return block.codes[i / 4][lane * 4 + i % 4] - LAYOUT.offset;
 }
 
 // `group` begins with the d that its blocks share, `bytes` are the scales of this one.
@@ -78,9 +122,7 @@ OCTAVO_INLINE void unpack_scales(const uint8_t* group, const uint8_t* bytes, Blo
     if constexpr (LAYOUT.minimum) minimum = load_f16(d + PANEL + v);
     if constexpr (FORMAT == Format::q6_k) {
       const I32 first = widen(bytes + v) << 24 >> 24, second = widen(bytes + PANEL + v) << 24 >> 24;
-      store(block.half_scales[0] + v, twice(first));
-      store(block.half_scales[1] + v, twice(second));
-      store(block.both_scales + v, (first & 0xffff) | (second << 16));
+      store(block.half_scales + v, (first & 0xffff) | (second << 16));
     } else if constexpr (LAYOUT.byte_scales) {
       scale *= to_float(widen(bytes + v));
       minimum *= -to_float(widen(bytes + PANEL + v));
@@ -90,15 +132,13 @@ OCTAVO_INLINE void unpack_scales(const uint8_t* group, const uint8_t* bytes, Blo
   }
 }
 
-// Block `index` of a panel. What lies `ahead` bytes behind it is fetched meanwhile.
+// Block `index` of a panel.
 template <Format FORMAT>
-OCTAVO_INLINE void unpack_block(const uint8_t* panel, int64_t index, int64_t ahead, Block& block) {
+OCTAVO_INLINE void unpack_block(const uint8_t* panel, int64_t index, Block& block) {
   constexpr BlockLayout LAYOUT = block_layout(FORMAT);
   const uint8_t* group = panel + index / LAYOUT.blocks * LAYOUT.group_bytes();
   const uint8_t* codes =
       group + LAYOUT.head_bytes() + index % LAYOUT.blocks * LAYOUT.block_bytes();
-  for (int64_t line = 0; line < LAYOUT.block_bytes(); line += 64)
-    __builtin_prefetch(codes + ahead + line);
   unpack_codes<LAYOUT.bits>(codes, block);
   if constexpr (LAYOUT.has_d) unpack_scales<FORMAT>(group, codes + LAYOUT.code_bytes(), block);
 }

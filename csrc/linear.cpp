@@ -64,12 +64,11 @@ void combine(Activation activation, float* gate, const float* up, int64_t n) {
   }
 }
 
-void linear_item(const Part& part, const Item& item, const Rows& x, float* y, int64_t stride,
-                 bool add) {
+void linear_item(const Part& part, const Item& item, float* y, int64_t stride, bool add) {
   alignas(64) float c[ROWS * PANELS * PANEL];
   const int64_t ldc = item.panels * PANEL, column = item.panel * PANEL;
   const int64_t n = std::min(ldc, part.weight->n - column);
-  panel_product(*part.weight, item.panel, item.panels, x, item.row, item.rows, c, ldc);
+  panel_product(*part.weight, item.panel, item.panels, part.x, item.row, item.rows, c, ldc);
   for (int64_t r = 0; r < item.rows; r++) {
     float* from = c + r * ldc;
     float* to = y + (item.row + r) * stride + part.column + column;
@@ -82,12 +81,12 @@ void linear_item(const Part& part, const Item& item, const Rows& x, float* y, in
 }
 
 void gated_item(const Part& gate, const Part& up, Activation activation, const Item& item,
-                const Rows& x, float* y, int64_t stride) {
+                float* y, int64_t stride) {
   alignas(64) float c[ROWS * PANELS * PANEL];
   const int64_t width = item.panels * PANEL, ldc = 2 * width, column = item.panel * PANEL;
   const int64_t n = std::min(width, gate.weight->n - column);
-  panel_product(*gate.weight, item.panel, item.panels, x, item.row, item.rows, c, ldc);
-  panel_product(*up.weight, item.panel, item.panels, x, item.row, item.rows, c + width, ldc);
+  panel_product(*gate.weight, item.panel, item.panels, gate.x, item.row, item.rows, c, ldc);
+  panel_product(*up.weight, item.panel, item.panels, up.x, item.row, item.rows, c + width, ldc);
   for (int64_t r = 0; r < item.rows; r++) {
     float* from = c + r * ldc;
     if (gate.bias != nullptr) add_bias(from, gate.bias + column, n);
@@ -99,8 +98,8 @@ void gated_item(const Part& gate, const Part& up, Activation activation, const I
 
 }  // namespace
 
-void linear(Team& team, const std::vector<Part>& parts, const Rows& x, int64_t rows, float* y,
-            int64_t stride, bool add) {
+void linear(Team& team, const std::vector<Part>& parts, int64_t rows, float* y, int64_t stride,
+            bool add) {
   int64_t panels = 0, items = 0;
   for (const Part& part : parts) panels += part.weight->panels();
   const int64_t group = group_for(panels, PANELS, team.threads());
@@ -108,18 +107,18 @@ void linear(Team& team, const std::vector<Part>& parts, const Rows& x, int64_t r
   team.each(items, 1, [&](int64_t index) {
     for (const Part& part : parts) {
       const Cut cut(part.weight->panels(), rows, group);
-      if (index < cut.items()) return linear_item(part, cut.item(index), x, y, stride, add);
+      if (index < cut.items()) return linear_item(part, cut.item(index), y, stride, add);
       index -= cut.items();
     }
   });
 }
 
-void gated(Team& team, const Part& gate, const Part& up, Activation activation, const Rows& x,
-           int64_t rows, float* y, int64_t stride) {
+void gated(Team& team, const Part& gate, const Part& up, Activation activation, int64_t rows,
+           float* y, int64_t stride) {
   const int64_t panels = gate.weight->panels();
   const Cut cut(panels, rows, group_for(panels, PANELS / 2, team.threads()));
   team.each(cut.items(), 1, [&](int64_t index) {
-    gated_item(gate, up, activation, cut.item(index), x, y, stride);
+    gated_item(gate, up, activation, cut.item(index), y, stride);
   });
 }
 

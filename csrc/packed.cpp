@@ -23,6 +23,8 @@ Form form_for(Format format) {
       return Form::f32;
     case Format::int8:
       return Form::q8_row;
+    case Format::q8_0:
+      return WHOLE_BYTES ? Form::q8 : Form::q16;
     default:
       return Form::q8;
   }

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
-#include <map>
+#include <iterator>
 #include <utility>
 
 #include "clock.h"
@@ -11,7 +11,8 @@
 namespace octavo {
 namespace {
 
-constexpr Form kForms[] = {Form::f32, Form::bf16, Form::q8, Form::q8_row};
+constexpr Form kForms[] = {Form::f32, Form::bf16, Form::q8, Form::q16, Form::q8_row};
+static_assert(std::size(kForms) == FORMS);
 
 // fn(row) for each row, a few at a time: one is little work.
 template <class F>
@@ -19,13 +20,13 @@ void each_row(Team& team, int64_t rows, F&& fn) {
   team.each(rows, std::max<int64_t>(1, rows / (team.threads() * 4)), fn);
 }
 
-std::vector<Part> views(const std::vector<Program::LinearPart>& parts) {
-  std::vector<Part> found;
-  for (const Program::LinearPart& part : parts) found.push_back(part.view());
-  return found;
-}
-
 }  // namespace
+
+Work& Work::operator+=(const Work& other) {
+  for (int form = 0; form < FORMS; form++) operations[form] += other.operations[form];
+  bytes += other.bytes;
+  return *this;
+}
 
 // ---- buffers ----
 
@@ -68,16 +69,23 @@ void Program::want(BufferId buffer, Form form) {
 
 // ---- ops ----
 
-void Program::add(const std::string& name, std::function<void(Team&)> run, Form form,
+void Program::add(const std::string& name, std::function<void(Team&)> run,
                   std::function<Work()> work) {
-  ops_.push_back({OpCost{.name = name, .form = form}, std::move(run), std::move(work)});
+  ops_.push_back({OpCost{.name = name}, std::move(run), std::move(work)});
 }
 
-Program::Work Program::linear_work(const std::vector<Part>& parts, int64_t rows) const {
+std::vector<Part> Program::views(const Parts& parts, BufferId from) const {
+  std::vector<Part> found;
+  for (const LinearPart& part : parts) found.push_back(part.view(slots_[from]->rows(part.form())));
+  return found;
+}
+
+Work Program::work_of(const Parts& parts, int64_t rows) const {
   Work work;
-  for (const Part& part : parts) {
-    work.operations += 2.0 * rows * part.weight->n * part.weight->k;
-    work.bytes += rows > 0 ? part.weight->data.size() : 0;
+  for (const LinearPart& part : parts) {
+    const Packed& w = *part.weight;
+    work.operations[static_cast<int>(part.form())] += 2.0 * rows * w.n * w.k;
+    work.bytes += rows > 0 ? w.data.size() : 0;
   }
   return work;
 }
@@ -131,35 +139,28 @@ void Program::norm(const std::string& name, BufferId to, BufferId from, std::vec
   });
 }
 
-void Program::linear(const std::string& name, BufferId to, BufferId from,
-                     std::vector<LinearPart> parts, bool add_to) {
-  // Parts that read one form are one op: more work to deal out to threads.
-  std::map<Form, std::vector<LinearPart>> by_form;
-  for (LinearPart& part : parts) by_form[form_for(part.weight->format)].push_back(std::move(part));
-  for (auto& [form, group] : by_form) {
-    want(from, form);
-    auto shared = std::make_shared<std::vector<LinearPart>>(std::move(group));
-    auto run = [this, to, from, form = form, shared, add_to](Team& team) {
-      octavo::linear(team, views(*shared), slots_[from]->rows(form), count(from), rows(to),
-                     stride(to), add_to);
-    };
-    add(name, run, form, [this, from, shared] { return linear_work(views(*shared), count(from)); });
-  }
+void Program::linear(const std::string& name, BufferId to, BufferId from, Parts parts,
+                     bool add_to) {
+  for (const LinearPart& part : parts) want(from, part.form());
+  auto shared = std::make_shared<Parts>(std::move(parts));
+  auto run = [this, to, from, shared, add_to](Team& team) {
+    octavo::linear(team, views(*shared, from), count(from), rows(to), stride(to), add_to);
+  };
+  add(name, run, [this, from, shared] { return work_of(*shared, count(from)); });
   slots_[to]->converts = false;
 }
 
 void Program::gated(const std::string& name, BufferId to, BufferId from, LinearPart gate,
                     LinearPart up, Activation activation) {
-  const Form form = form_for(gate.weight->format);
-  want(from, form);
-  auto shared = std::make_shared<std::vector<LinearPart>>();
+  auto shared = std::make_shared<Parts>();
   shared->push_back(std::move(gate));
   shared->push_back(std::move(up));
-  auto run = [this, to, from, form, shared, activation](Team& team) {
-    octavo::gated(team, (*shared)[0].view(), (*shared)[1].view(), activation,
-                  slots_[from]->rows(form), count(from), rows(to), stride(to));
+  for (const LinearPart& part : *shared) want(from, part.form());
+  auto run = [this, to, from, shared, activation](Team& team) {
+    const std::vector<Part> parts = views(*shared, from);
+    octavo::gated(team, parts[0], parts[1], activation, count(from), rows(to), stride(to));
   };
-  add(name, run, form, [this, from, shared] { return linear_work(views(*shared), count(from)); });
+  add(name, run, [this, from, shared] { return work_of(*shared, count(from)); });
   slots_[to]->converts = false;
 }
 
@@ -218,11 +219,13 @@ void Program::attention(BufferId to, BufferId from, Attention attention) {
     attend(team, planned.plan, shared->spec, shared->pages, batch(shared->group), rows(from),
            stride(from), rows(to), stride(to));
   };
-  add("attention", run, Form::f32, [shared, &planned]() -> Work {
+  add("attention", run, [shared, &planned] {
     const AttentionSpec& spec = shared->spec;
     const double dims = spec.head_dim + spec.v_head_dim;
-    return {2 * planned.seen * spec.heads * dims,
-            planned.read * spec.kv_heads * dims * value_bytes(shared->pages.format)};
+    Work work;
+    work.operations[static_cast<int>(Form::f32)] = 2 * planned.seen * spec.heads * dims;
+    work.bytes = planned.read * spec.kv_heads * dims * value_bytes(shared->pages.format);
+    return work;
   });
   slots_[to]->converts = false;
 }
@@ -274,23 +277,18 @@ void Program::run(Team& team, size_t begin, size_t end) {
     const double done = now();
     op.cost.seconds += done - last;
     last = done;
-    if (!op.work) continue;
-    const Work work = op.work();
-    op.cost.operations += work.operations;
-    op.cost.bytes += work.bytes;
+    if (op.work) op.cost.work += op.work();
   }
 }
 
 std::vector<OpCost> Program::costs() const {
   std::vector<OpCost> found;
   for (const Op& op : ops_) {
-    auto same = std::find_if(found.begin(), found.end(), [&](const OpCost& cost) {
-      return cost.name == op.cost.name && cost.form == op.cost.form;
-    });
-    if (same == found.end()) same = found.insert(same, OpCost{op.cost.name, op.cost.form});
+    auto same = std::find_if(found.begin(), found.end(),
+                             [&](const OpCost& cost) { return cost.name == op.cost.name; });
+    if (same == found.end()) same = found.insert(same, OpCost{.name = op.cost.name});
     same->seconds += op.cost.seconds;
-    same->operations += op.cost.operations;
-    same->bytes += op.cost.bytes;
+    same->work += op.cost.work;
   }
   return found;
 }

@@ -32,13 +32,20 @@ struct Step {
   std::vector<int64_t> widths;
 };
 
+// What ops do: by Form of what they multiply, a multiply-add being two; and bytes of weights and KV
+// that they read.
+struct Work {
+  double operations[FORMS] = {};
+  double bytes = 0;
+
+  Work& operator+=(const Work& other);
+};
+
 // What the ops of one name have cost since the program was made.
 struct OpCost {
   std::string name;
-  Form form;              // of what they multiply
-  double seconds = 0;     // as the first thread saw it
-  double operations = 0;  // a multiply-add is two
-  double bytes = 0;       // of weights and KV read
+  double seconds = 0;  // as the first thread saw it
+  Work work = {};
 };
 
 using BufferId = int;
@@ -51,7 +58,10 @@ class Program {
     std::vector<float> bias;
     int64_t column;
 
-    Part view() const { return {weight.get(), bias.empty() ? nullptr : bias.data(), column}; }
+    Form form() const { return form_for(weight->format); }
+    Part view(const Rows& x) const {
+      return {weight.get(), bias.empty() ? nullptr : bias.data(), column, x};
+    }
   };
 
   // One layer's attention, and what it points to.
@@ -135,8 +145,8 @@ class Program {
     int64_t width;
     bool chosen;
     bool converts = false;   // while ops are added: the last writer, or an op behind it, converts
-    bool wanted[4] = {};     // by Form
-    Buffer memory[4];        // by Form
+    bool wanted[FORMS] = {};  // by Form
+    Buffer memory[FORMS];     // by Form
     int64_t capacity = 0;    // rows
 
     int64_t padded() const { return Rows{.width = width}.padded(); }
@@ -163,20 +173,18 @@ class Program {
     double seen;  // (token, token it sees) pairs of the step
     double read;  // tokens whose K and V are read
   };
-  // What one run of an op takes, of the step at hand.
-  struct Work {
-    double operations = 0;
-    double bytes = 0;
-  };
   struct Op {
     OpCost cost;
     std::function<void(Team&)> run;
-    std::function<Work()> work;
+    std::function<Work()> work;  // of one run, in the step at hand
   };
+  using Parts = std::vector<LinearPart>;
 
-  void add(const std::string& name, std::function<void(Team&)> run, Form form = Form::f32,
+  void add(const std::string& name, std::function<void(Team&)> run,
            std::function<Work()> work = {});
-  Work linear_work(const std::vector<Part>& parts, int64_t rows) const;
+  // The parts with the rows of `from` in their forms.
+  std::vector<Part> views(const Parts& parts, BufferId from) const;
+  Work work_of(const Parts& parts, int64_t rows) const;
   // Run ops, as one thread of the team.
   void run(Team& team, size_t begin, size_t end);
   // Have `buffer` in `form` here, by an op of its own where its writer does not give it.

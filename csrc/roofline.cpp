@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "block_dot.h"
 #include "buffer.h"
 #include "clock.h"
 #include "pool.h"
@@ -79,25 +80,26 @@ void multiply_int8(int64_t passes) {
   });
 }
 #elif defined(__AVX2__)
-// The product does not depend on the chain, so the compiler would do it once; `fresh` forbids it.
+// Products do not depend on the chain, so the compiler would do one for all of them; with `fresh`
+// numbers it cannot.
+OCTAVO_INLINE I32 fresh_ones() {
+  I32 fresh = (I32)(I8{} + 1);
+  asm volatile("" : "+x"(fresh));
+  return fresh;
+}
+
 void multiply_int8(int64_t passes) {
-  run_chains<U32>(passes, [](U32 acc) {
-    I8 fresh = I8{} + 1;
-    asm volatile("" : "+x"(fresh));
-#if defined(__AVX512F__)
-    const __m512i product = _mm512_maddubs_epi16((__m512i)fresh, (__m512i)fresh);
-    return (U32)_mm512_add_epi16((__m512i)acc, product);
-#else
-    const __m256i product = _mm256_maddubs_epi16((__m256i)fresh, (__m256i)fresh);
-    return (U32)_mm256_add_epi16((__m256i)acc, product);
-#endif
-  });
+  run_chains<I16>(passes, [](I16 acc) { return add_products(acc, fresh_ones(), fresh_ones()); });
+}
+
+void multiply_int16(int64_t passes) {
+  run_chains<I32>(passes, [](I32 acc) { return add_pairs(acc, fresh_ones(), fresh_ones()); });
 }
 #endif
 
 // Multiply-adds of one step of one chain.
 int64_t lanes(Operand operand) {
-  return operand == Operand::f32 ? W : operand == Operand::bf16 ? 2 * W : 4 * W;
+  return operand == Operand::f32 ? W : operand == Operand::int8 ? 4 * W : 2 * W;
 }
 
 void multiply(Operand operand, int64_t passes) {
@@ -107,6 +109,9 @@ void multiply(Operand operand, int64_t passes) {
 #endif
 #if defined(__AVX2__)
   if (operand == Operand::int8) multiply_int8(passes);
+#if !defined(__AVX512VNNI__)
+  if (operand == Operand::int16) multiply_int16(passes);
+#endif
 #endif
 }
 
@@ -134,8 +139,24 @@ bool can_multiply(Operand operand) {
 #endif
 #if defined(__AVX2__)
   if (operand == Operand::int8) return true;
+  if (operand == Operand::int16) return !WHOLE_BYTES;
 #endif
   return operand == Operand::f32;
+}
+
+Operand operand_of(Form form) {
+  switch (form) {
+    case Form::f32:
+      return Operand::f32;
+    case Form::bf16:
+      return Operand::bf16;
+    case Form::q8:
+      return Operand::int8;
+    case Form::q16:
+      return Operand::int16;
+    default:
+      return WHOLE_BYTES ? Operand::int8 : Operand::int16;
+  }
 }
 
 double peak(Operand operand, int threads, double seconds) {

@@ -3,14 +3,20 @@
 
 #include <cstdint>
 
+#include "rows.h"
+
 namespace octavo {
 
 // What a multiply-add may multiply.
 enum class Operand {
   f32,
-  bf16,  // dot products of pairs, where the instruction set has them
-  int8,  // unsigned by signed dot products, as the kernels do them
+  bf16,   // dot products of pairs, where the instruction set has them
+  int8,   // unsigned by signed dot products, as the kernels do them
+  int16,  // dot products of pairs, where int8 has no whole bytes
 };
+
+// What a kernel that reads rows in this form multiplies.
+Operand operand_of(Form form);
 
 // Whether this instruction set has the operation.
 bool can_multiply(Operand operand);

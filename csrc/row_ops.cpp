@@ -1,16 +1,17 @@
 #include "row_ops.h"
 
 #include <algorithm>
-#include <bit>
 #include <cmath>
 #include <cstring>
+
+#include "block_dot.h"
 
 namespace octavo {
 namespace {
 
 constexpr float kLeast = 1e-30f;  // a group with less is zero: its inverse scale must be finite
 constexpr int64_t HALF = BLOCK / 2;
-constexpr int kFactors = 16;  // q times factor times code must stay exact in fp32
+constexpr float kFactors = 16.f;  // q times factor times code must stay exact in fp32
 
 OCTAVO_INLINE void store_part(float* to, F32 v, int64_t count) {
   if (count >= W) [[likely]]
@@ -19,28 +20,28 @@ OCTAVO_INLINE void store_part(float* to, F32 v, int64_t count) {
     for (int64_t i = 0; i < count; i++) to[i] = v[i];
 }
 
-// The largest |x| of a group. NaN where one is no finite number; 0 where 1 / largest is not.
-// Bits are ordered as the sizes that they stand for are, NaN above them all.
-float largest_size(const float* x, int64_t n) {
-  I32 most{};
-  for (int64_t i = 0; i < n; i += W) {
-    const I32 size = (I32)abs(load_part(x + i, n - i));
-    most = most > size ? most : size;
-  }
-  const int32_t bits = largest(most);
-  const float found = std::bit_cast<float>(bits);
-  return bits >= 0x7f800000 ? NAN : found < kLeast ? 0.f : found;
+// Bits are ordered as the sizes that they stand for are, NaN above them all. NaN where a size is no
+// finite number; 0 where 1 / size is not.
+OCTAVO_INLINE F32 size_of_bits(I32 bits) {
+  const F32 size = (F32)bits;
+  const F32 finite = size < splat(kLeast) ? F32{} : size;
+  return bits >= 0x7f800000 ? splat(NAN) : finite;
 }
 
-// q = the nearest integers to x * inverse, [padded]; returns their sum.
-int32_t quantise(const float* x, int64_t n, int64_t padded, float inverse, int8_t* q) {
-  I32 all{};
-  for (int64_t i = 0; i < padded; i += W) {
-    const I32 nearest = to_int(load_part(x + i, n > i ? n - i : 0) * inverse);
-    store_bytes(q + i, nearest);
-    all += nearest;
-  }
-  return sum(all);
+OCTAVO_INLINE I32 larger_of(I32 a, I32 b) { return a > b ? a : b; }
+OCTAVO_INLINE I32 plus(I32 a, I32 b) { return a + b; }
+
+// The sizes of x[0..count), for each lane the largest, as bits.
+OCTAVO_INLINE I32 sizes_of(const float* x, int64_t count) {
+  I32 most{};
+  for (int64_t i = 0; i < count; i += W)
+    most = larger_of(most, (I32)abs(load_part(x + i, count - i)));
+  return most;
+}
+
+// The largest |x| of a group.
+float largest_size(const float* x, int64_t n) {
+  return size_of_bits(splat(largest(sizes_of(x, n))))[0];
 }
 
 void to_bf16(const float* x, int64_t n, int64_t padded, uint16_t* to) {
@@ -48,38 +49,135 @@ void to_bf16(const float* x, int64_t n, int64_t padded, uint16_t* to) {
     store_bf16(to + i, load_part(x + i, n > i ? n - i : 0));
 }
 
-// A block has one scale; a half whose values are smaller counts less, from a sixteenth on.
-void to_q8(const Rows& to, int64_t row, int64_t block, const float* x) {
-  const int64_t at = row * to.blocks() + block;
-  float most[2];
-  int64_t count[2];
-  for (int h = 0; h < 2; h++) {
-    count[h] = std::clamp<int64_t>(to.width - block * BLOCK - h * HALF, 0, HALF);
-    most[h] = largest_size(x + h * HALF, count[h]);
+// The nearest integers to x * inverse, lane by lane; 0 from `count` on.
+OCTAVO_INLINE I32 quantised(const float* x, int64_t count, float inverse) {
+  return to_int(load_part(x, std::max<int64_t>(count, 0)) * inverse);
+}
+
+// As int16, in the order of a step of codes in words: of each four 0 and 2, then 1 and 3.
+OCTAVO_INLINE void store_words(int16_t* to, I32 v) {
+  const I32 order = (iota() & ~3) | ((iota() & 1) << 1) | ((iota() & 2) >> 1);
+  typedef int16_t Words __attribute__((vector_size(2 * W)));
+  const Words words = __builtin_convertvector(__builtin_shuffle(v, order), Words);
+  std::memcpy(to, &words, sizeof words);
+}
+
+// Two of each, as bytes, where W inputs of both halves of a block meet: see block_dot.h.
+OCTAVO_INLINE void store_meeting(int8_t* to, I32 first, I32 second) {
+  typedef uint64_t Twos __attribute__((vector_size(4 * W)));
+  typedef int32_t Part __attribute__((vector_size(2 * W)));
+  Twos both = (Twos)((first & 0xff) | (second & 0xff) << 16);  // bytes: first, 0, second, 0
+  both |= both >> 24;                                          // the next lane's go in between
+  const I32 met = __builtin_shuffle((I32)both, iota() * 2);
+  Part low;
+  std::memcpy(&low, &met, sizeof low);
+  std::memcpy(to, &low, sizeof low);
+}
+
+// W halves of blocks, lane by lane: the scale of the block, the factor of the half, and what a value
+// is multiplied with before it is rounded. A block has one scale; a half whose values are smaller
+// counts less, from a sixteenth on.
+struct Halves {
+  F32 scale, inverse;
+  I32 factor;
+
+  explicit Halves(F32 most) {
+    const F32 other = swapped(most, 1), both = most + other;
+    const auto sound = both > F32{};  // else it is 0 or NaN, and so are all products with the block
+    const F32 larger = sound ? max(most, other) : splat(1.f), share = kFactors / larger;
+    const F32 shared = most * share, nearest = to_float(to_int(shared));
+    const F32 least = max(nearest < shared ? nearest + 1.f : nearest, splat(1.f));
+    const F32 parts = sound ? min(least, splat(kFactors)) : splat(1.f);
+    scale = sound ? larger * (1.f / (kFactors * 127)) : both;
+    inverse = sound ? 127.f * share / parts : F32{};
+    factor = to_int(parts);
   }
-  const float both = most[0] + most[1];
-  const bool sound = both > 0.f;  // else it is 0 or NaN, and so are all products with the block
-  const float larger = sound ? std::max(most[0], most[1]) : 1.f;
-  const float share = kFactors / larger;
-  int32_t sums[2];
-  for (int h = 0; h < 2; h++) {
-    const int shared = sound ? static_cast<int>(std::ceil(most[h] * share)) : 1;
-    const int32_t factor = std::clamp(shared, 1, kFactors);
-    sums[h] = factor * quantise(x + h * HALF, sound ? count[h] : 0, HALF, 127.f * share / factor,
-                                to.q8 + at * BLOCK + h * HALF);
-    to.factors[2 * at + h] = factor * 0x10001;
+};
+
+constexpr int TOGETHER = W / 2;  // blocks that are made q8 at a time: a lane for each half
+
+// `blocks` of x, at most TOGETHER; all of them are there to be read.
+OCTAVO_INLINE void to_q8(const float* x, int64_t blocks, int8_t* q, Scale* scales) {
+  I32 groups[W];
+#pragma GCC unroll 16
+  for (int h = 0; h < W; h++) groups[h] = sizes_of(x + h * HALF, HALF);
+  const Halves halves(size_of_bits(each_combined(groups, larger_of)));
+  float inverse[W];
+  store(inverse, halves.inverse);
+#pragma GCC unroll 8
+  for (int b = 0; b < TOGETHER; b++) {
+    groups[2 * b] = groups[2 * b + 1] = I32{};
+#pragma GCC unroll 2
+    for (int i = 0; i < HALF; i += W) {
+      I32 nearest[2];
+#pragma GCC unroll 2
+      for (int h = 0; h < 2; h++) {
+        const float* from = x + b * BLOCK + h * HALF + i;
+        nearest[h] = to_int(load(from) * inverse[2 * b + h]);
+        groups[2 * b + h] += nearest[h];
+        if constexpr (!HALVES_MEET) store_bytes(q + b * BLOCK + h * HALF + i, nearest[h]);
+      }
+      if constexpr (HALVES_MEET) store_meeting(q + b * BLOCK + 2 * i, nearest[0], nearest[1]);
+    }
   }
-  to.scales[at] = sound ? larger * (1.f / (kFactors * 127)) : both;
-  to.sums[at] = (sums[0] & 0xffff) | sums[1] << 16;
+  const I32 sums = halves.factor * each_combined(groups, plus), whole = sums + swapped(sums, 1);
+  const F32 whole_value = halves.scale * to_float(whole);
+  const I32 pairs = (sums & 0xffff) | swapped(sums, 1) << 16;
+  const I32 factors = halves.factor | swapped(halves.factor, 1) << 16;
+#pragma GCC unroll 8
+  for (int b = 0; b < TOGETHER; b++)
+    if (b < blocks)
+      scales[b] = {halves.scale[2 * b], whole_value[2 * b], whole[2 * b], pairs[2 * b],
+                   factors[2 * b]};
+}
+
+void to_q8(const Rows& to, int64_t row, const float* values) {
+  constexpr int64_t ALL = TOGETHER * BLOCK;
+  int8_t* q = to.q8 + row * to.padded();
+  Scale* scales = to.scales + row * to.blocks();
+  int64_t at = 0;
+  for (; at + ALL <= to.width; at += ALL, scales += TOGETHER)
+    to_q8(values + at, TOGETHER, q + at, scales);
+  if (at == to.width) return;
+  float rest[ALL] = {};
+  int8_t codes[ALL];
+  std::copy_n(values + at, to.width - at, rest);
+  to_q8(rest, (to.padded() - at) / BLOCK, codes, scales);
+  std::copy_n(codes, to.padded() - at, q + at);
+}
+
+// The largest number that int16 rows have: a block's products with codes of 8 bits fit in int32.
+constexpr float kWord = 32767.f;
+
+// `count` values and zeros up to `padded` as integers of at most `limit` with one scale.
+template <class Store>
+Scale quantise(const float* x, int64_t count, int64_t padded, float limit, Store store) {
+  const float most = largest_size(x, count);
+  const bool sound = most > 0.f;
+  const float inverse = sound ? limit / most : 0.f;
+  I32 all{};
+  for (int64_t i = 0; i < padded; i += W) {
+    const I32 nearest = quantised(x + i, sound ? count - i : 0, inverse);
+    store(i, nearest);
+    all += nearest;
+  }
+  return {.scale = most / limit, .whole = sum(all)};
+}
+
+void to_q16(const Rows& to, int64_t row, int64_t block, const float* x) {
+  const int64_t at = row * to.blocks() + block, count = std::min(BLOCK, to.width - block * BLOCK);
+  to.scales[at] = quantise(x, count, BLOCK, kWord, [&](int64_t i, I32 nearest) {
+    store_words(to.q16 + at * BLOCK + i, nearest);
+  });
 }
 
 // One scale for the row.
 void to_q8_row(const Rows& to, int64_t row, const float* values) {
-  const float most = largest_size(values, to.width);
-  const bool sound = most > 0.f;
-  to.scales[row] = most / 127.f;
-  to.sums[row] = quantise(values, sound ? to.width : 0, to.padded(), sound ? 127.f / most : 0.f,
-                          to.q8 + row * to.padded());
+  const int64_t begin = row * to.padded();
+  to.scales[row] = quantise(values, to.width, to.padded(), 127.f, [&](int64_t i, I32 nearest) {
+    if constexpr (WHOLE_BYTES) store_bytes(to.q8 + begin + i, nearest);
+    else store_words(to.q16 + begin + i, nearest);
+  });
 }
 
 }  // namespace
@@ -103,7 +201,10 @@ void to_form(const Rows& to, int64_t row, const float* values) {
       to_bf16(values, to.width, to.padded(), to.bf16 + row * to.padded());
       break;
     case Form::q8:
-      for (int64_t b = 0; b < to.blocks(); b++) to_q8(to, row, b, values + b * BLOCK);
+      to_q8(to, row, values);
+      break;
+    case Form::q16:
+      for (int64_t b = 0; b < to.blocks(); b++) to_q16(to, row, b, values + b * BLOCK);
       break;
     case Form::q8_row:
       to_q8_row(to, row, values);
@@ -111,31 +212,45 @@ void to_form(const Rows& to, int64_t row, const float* values) {
   }
 }
 
-int64_t form_bytes(Form form, int64_t rows, int64_t width) {
-  const Rows shape{.width = width};
+namespace {
+
+// Bytes of one value.
+int64_t value_size(Form form) {
   switch (form) {
     case Form::f32:
-      return rows * shape.padded() * 4;
+      return 4;
     case Form::bf16:
-      return rows * shape.padded() * 2;
+    case Form::q16:
+      return 2;
     case Form::q8:
-      return rows * (shape.padded() + shape.blocks() * 16);
+      return 1;
     default:
-      return rows * (shape.padded() + 8);
+      return WHOLE_BYTES ? 1 : 2;
   }
+}
+
+int64_t scales_of_row(Form form, const Rows& rows) {
+  if (form == Form::f32 || form == Form::bf16) return 0;
+  return form == Form::q8_row ? 1 : rows.blocks();
+}
+
+}  // namespace
+
+int64_t form_bytes(Form form, int64_t rows, int64_t width) {
+  const Rows shape{.width = width};
+  return rows * (shape.padded() * value_size(form) +
+                 scales_of_row(form, shape) * static_cast<int64_t>(sizeof(Scale)));
 }
 
 Rows cut_rows(Form form, int64_t rows, int64_t width, uint8_t* memory) {
   Rows cut{.form = form, .width = width};
-  const int64_t groups = form == Form::q8 ? cut.blocks() : 1;
+  const int64_t size = value_size(form);
   if (form == Form::f32) cut.f32 = reinterpret_cast<float*>(memory);
-  if (form == Form::bf16) cut.bf16 = reinterpret_cast<uint16_t*>(memory);
-  if (form == Form::q8 || form == Form::q8_row) {
-    cut.q8 = reinterpret_cast<int8_t*>(memory);
-    cut.scales = reinterpret_cast<float*>(memory + rows * cut.padded());
-    cut.sums = reinterpret_cast<int32_t*>(cut.scales + rows * groups);
-    cut.factors = cut.sums + rows * groups;
-  }
+  else if (form == Form::bf16) cut.bf16 = reinterpret_cast<uint16_t*>(memory);
+  else if (size == 1) cut.q8 = reinterpret_cast<int8_t*>(memory);
+  else cut.q16 = reinterpret_cast<int16_t*>(memory);
+  if (scales_of_row(form, cut) > 0)
+    cut.scales = reinterpret_cast<Scale*>(memory + rows * cut.padded() * size);
   return cut;
 }
 

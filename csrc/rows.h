@@ -12,10 +12,27 @@ enum class Form {
   f32,   // as they are
   bf16,  // rounded to bfloat16, in pairs, where the machine multiplies those
   q8,    // int8 by blocks of 32: value = scale * factor of its half block * q
+  q16,   // int16 by blocks of 32: value = scale * q
   q8_row // int8 with one scale for the whole row
 };
 
+inline constexpr int FORMS = 5;
 inline constexpr int64_t BLOCK = 32;  // values that share a scale
+
+#if defined(__AVX512VNNI__)
+inline constexpr bool WHOLE_BYTES = true;  // codes of 8 bits are multiplied as they are
+#else
+inline constexpr bool WHOLE_BYTES = false;  // as int16, and the rows that meet them too
+#endif
+
+// What turns the integers of a block, or of a row, into values, and what their sums are.
+struct Scale {
+  float scale = 0;
+  float whole_value = 0;  // q8: of the block's sum
+  int32_t whole = 0;      // the sum of q, q8: times its factor
+  int32_t halves = 0;     // q8: the same for each half, two int16, the first in the low bits
+  int32_t factors = 0;    // q8: of the halves, two int16 in 1..16
+};
 
 // `width` values a row, padded with zeros to a multiple of 32. Only the arrays of `form` exist.
 struct Rows {
@@ -24,10 +41,8 @@ struct Rows {
   float* f32 = nullptr;      // [rows][padded]
   uint16_t* bf16 = nullptr;  // [rows][padded]
   int8_t* q8 = nullptr;      // [rows][padded], each in -127..127
-  float* scales = nullptr;   // [rows][blocks]; q8_row: [rows][1]
-  int32_t* sums = nullptr;   // q8: [rows][blocks], two int16: the sum of q times the factor of the
-                             // first half (low bits) and of the second; q8_row: [rows][1], of q
-  int32_t* factors = nullptr;  // q8: [rows][blocks][2], twice the same int16 in 1..16
+  int16_t* q16 = nullptr;    // [rows][padded]; q8_row has its values here, unless WHOLE_BYTES
+  Scale* scales = nullptr;   // [rows][blocks]; q8_row: [rows][1]
 
   int64_t blocks() const { return (width + BLOCK - 1) / BLOCK; }
   int64_t padded() const { return blocks() * BLOCK; }

@@ -110,6 +110,20 @@ OCTAVO_INLINE auto largest(V v) {
   return v[0];
 }
 
+// In lane j, all lanes of v[j] combined.
+template <class V, class Combine>
+OCTAVO_INLINE V each_combined(V (&v)[W], Combine combine) {
+#pragma GCC unroll 4
+  for (int distance = W / 2; distance > 0; distance /= 2)
+#pragma GCC unroll 8
+    for (int i = 0; i < distance; i++) {
+      const I32 upper = (iota() & distance) != 0;
+      const V a = v[i], b = v[i + distance];
+      v[i] = combine(upper ? b : a, swapped(upper ? a : b, distance));
+    }
+  return v[0];
+}
+
 // The low byte of each lane.
 OCTAVO_INLINE void store_bytes(int8_t* to, I32 v) {
 #if defined(__AVX512F__)

@@ -41,19 +41,16 @@ class OpCost(msgspec.Struct, frozen=True):
     """What one kind of op has cost since the model was loaded."""
 
     name: str
-    operand: str  # numbers it multiplies: "f32", "bf16" or "int8"
     seconds: float
-    operations: float  # a multiply-add is two
+    operations: dict[str, float]  # by what is multiplied: "f32", "int8"...; a multiply-add is two
     bytes: float  # of weights and KV read
 
     def minus(self, other: OpCost) -> OpCost:
-        return OpCost(
-            self.name,
-            self.operand,
-            self.seconds - other.seconds,
-            self.operations - other.operations,
-            self.bytes - other.bytes,
-        )
+        operations = {
+            operand: count - other.operations.get(operand, 0.0)
+            for operand, count in self.operations.items()
+        }
+        return OpCost(self.name, self.seconds - other.seconds, operations, self.bytes - other.bytes)
 
 
 class Logprob(msgspec.Struct, frozen=True):

@@ -18,7 +18,7 @@ from octavo.engine.hardware import num_cores
 from octavo.native.interface import Native
 from octavo.native.library import library
 
-OPERANDS = ("f32", "bf16", "int8")  # of multiply-adds; a variant may lack one
+OPERANDS = ("f32", "bf16", "int8", "int16")  # of multiply-adds; a variant may lack one
 CPU_CACHES = Path("/sys/devices/system/cpu/cpu0/cache")
 USUAL_CACHES = {2: 1 << 20, 3: 32 << 20}  # bytes by level, where the system does not tell
 SMALLEST_DRAM, LARGEST_DRAM = 256 << 20, 1 << 30  # bytes to read for the memory's bandwidth

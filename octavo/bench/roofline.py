@@ -35,7 +35,8 @@ class Limits:
 
     def bound(self, cost: OpCost) -> float:
         """Seconds that the op would take at the limits."""
-        return max(cost.operations / self.peaks[cost.operand], cost.bytes / self.bandwidth)
+        multiplied = sum(count / self.peaks[name] for name, count in cost.operations.items())
+        return max(multiplied, cost.bytes / self.bandwidth)
 
     def __str__(self) -> str:
         peaks = (f"{name} {rate / 1e9:.0f} Gop/s" for name, rate in self.peaks.items() if rate)
@@ -44,8 +45,8 @@ class Limits:
 
 def since(before: Sequence[OpCost], after: Sequence[OpCost]) -> list[OpCost]:
     """What came between two readings."""
-    earlier = {(cost.name, cost.operand): cost for cost in before}
-    return [cost.minus(earlier[cost.name, cost.operand]) for cost in after]
+    earlier = {cost.name: cost for cost in before}
+    return [cost.minus(earlier[cost.name]) for cost in after]
 
 
 def line(costs: Sequence[OpCost], limits: Limits) -> str:
@@ -71,5 +72,6 @@ def _row(cost: OpCost, whole: float, limits: Limits) -> str:
     row = f"{cost.name:12}{1e3 * cost.seconds:>12.1f}{cost.seconds / whole:>8.1%}"
     if not cost.operations:
         return row
-    rate, read = cost.operations / cost.seconds / 1e9, cost.bytes / cost.seconds / 1e9
+    rate = sum(cost.operations.values()) / cost.seconds / 1e9
+    read = cost.bytes / cost.seconds / 1e9
     return f"{row}{rate:>10.1f}{read:>8.1f}{limits.bound(cost) / cost.seconds:>10.0%}"

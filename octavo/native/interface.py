@@ -119,9 +119,9 @@ class Program(Protocol):
     def rows(self, buffer: int) -> np.ndarray:
         """float32 [rows, width], a view that holds until the next `take`."""
 
-    def costs(self) -> list[tuple[str, str, float, float, float]]:
-        """What ops have cost since the program was made, by name: (name, operand as in
-        `Native.peak`, seconds, operations, bytes of weights and KV read)."""
+    def costs(self) -> list[tuple[str, float, dict[str, float], float]]:
+        """What ops have cost since the program was made, by name: (name, seconds, operations by
+        operand as in `Native.peak`, bytes of weights and KV read)."""
 
 
 # Within Native these names are the makers.
@@ -151,8 +151,8 @@ class Native(Protocol):
         """Bytes that 16 outputs of `k` inputs take."""
 
     def peak(self, operand: str, threads: int, seconds: float) -> float:
-        """Multiply-adds of "f32", "bf16" or "int8": operations a second, a multiply-add being two;
-        0 where the instruction set has none of them."""
+        """Multiply-adds of "f32", "bf16", "int8" or "int16": operations a second, a multiply-add
+        being two; 0 where the instruction set has none of them."""
 
     def bandwidth(self, bytes: int, threads: int, seconds: float) -> float:
         """Bytes read a second, by all threads, of `bytes` that are read over and over."""

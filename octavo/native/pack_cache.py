@@ -16,7 +16,7 @@ from pathlib import Path
 from octavo.base.log import logger
 from octavo.native.interface import Packed
 
-LAYOUT = 1  # of csrc/packed.h; another number, and old files are not found any more
+LAYOUT = 2  # of csrc/packed.h; another number, and old files are not found any more
 
 log = logger("weights")
 

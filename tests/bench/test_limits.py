@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from octavo.bench import limits
-from octavo.bench.limits import Limit, buffers, cache_sizes, measure, table, thread_counts
+from octavo.bench.limits import OPERANDS, Limit, buffers, cache_sizes, measure, table, thread_counts
 from octavo.cli import main
 from octavo.native.interface import Native
 from octavo.native.library import library, usable_variants
@@ -25,13 +25,15 @@ def best_peak(native: Native, operand: str) -> float:
 
 
 def test_peaks_are_plausible(native: Native) -> None:
-    f32, bf16, int8 = (best_peak(native, operand) for operand in ("f32", "bf16", "int8"))
+    f32, bf16, int8, int16 = (best_peak(native, operand) for operand in OPERANDS)
     assert 1e8 < f32 < 1e12
     assert (bf16 > 0) == native.variant.endswith("bf16")
     if native.variant == "portable":
-        assert int8 == 0
+        assert int8 == int16 == 0
     else:
         assert f32 / 2 < int8 < 16 * f32
+        assert (int16 > 0) == (native.variant != "avx512bf16")  # which multiplies whole bytes
+        assert int16 < 2 * int8
 
 
 def test_a_cache_is_read_faster_than_memory(native: Native) -> None:
