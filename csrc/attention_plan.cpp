@@ -8,6 +8,7 @@ namespace octavo {
 namespace {
 
 constexpr int kItemsPerThread = 8;  // enough that the last to end is not long alone
+constexpr int64_t kMostPartials = int64_t{32} << 20;  // bytes; what would take more is not split
 
 int rows_of(const AttentionWork& work, const AttentionSpec& spec) {
   return work.tokens * spec.group();
@@ -16,6 +17,10 @@ int rows_of(const AttentionWork& work, const AttentionSpec& spec) {
 // Time, roughly: reading a token's K and V costs as much as multiplying it with a few rows.
 double cost(const AttentionWork& work, const AttentionSpec& spec) {
   return static_cast<double>(work.chunks) * work.kv_heads * (rows_of(work, spec) + 4);
+}
+
+int64_t state_bytes(const AttentionSpec& spec) {
+  return SoftmaxState::size(spec.v_head_dim) * static_cast<int64_t>(sizeof(float));
 }
 
 int most_rows(const AttentionSpec& spec) { return std::max(kBlockRows, spec.group()); }
@@ -56,12 +61,15 @@ void AttentionPlan::cut_block(const AttentionWork& block, const AttentionSpec& s
   const double head_cost = cost(block, spec) / block.kv_heads;
   const int affordable = std::min<double>(target / head_cost, kBlockRows / rows);
   const int heads = std::clamp(affordable, 1, block.kv_heads);
-  const int parts = std::min<double>(block.chunks, std::max(1., head_cost * heads / target + 0.5));
+  const int64_t states = int64_t{block.chunks} * block.kv_heads * rows;
+  const int64_t bytes = (partials_count_ + states) * state_bytes(spec);
+  const double wanted = bytes > kMostPartials ? 1 : head_cost * heads / target + 0.5;
+  const int parts = std::min<double>(block.chunks, std::max(1., wanted));
   AttentionWork work = block;
   work.split = parts > 1;
   if (work.split) {
     work.partial = partials_count_ - int64_t{block.chunk} * block.kv_heads * rows;
-    partials_count_ += int64_t{block.chunks} * block.kv_heads * rows;
+    partials_count_ += states;
   }
   for (int head = 0; head < block.kv_heads; head += heads) {
     work.kv_head = head;
@@ -80,9 +88,9 @@ void AttentionPlan::grow(const AttentionSpec& spec, int threads) {
   const int64_t state = SoftmaxState::size(spec.v_head_dim);
   scratch_size_ = most_rows(spec) * (spec.head_dim + state) + kTileRows * state;
   const size_t scratch = scratch_size_ * threads * sizeof(float);
-  const size_t partials = partials_count_ * state * sizeof(float);
+  const size_t partials = partials_count_ * state_bytes(spec);
   if (scratch_.size() < scratch) scratch_ = Buffer(scratch);
-  if (partials_.size() < partials) partials_ = Buffer(partials * 3 / 2);
+  if (partials_.size() < partials) partials_ = Buffer(std::min<size_t>(partials * 2, kMostPartials));
 }
 
 }  // namespace octavo

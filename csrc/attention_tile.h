@@ -38,7 +38,6 @@ constexpr int tile_vectors(int rows) {
 #if defined(__AVX512F__)
   return rows <= 3 ? 8 : 4;
 #elif defined(__AVX2__)
-  if (F == KVFormat::bf16) return rows == 1 ? 8 : rows == 2 ? 4 : 2;
   return rows == 1 ? 8 : rows <= 3 ? 4 : 2;
 #else
   return rows > 0 ? 1 : 0;
@@ -73,7 +72,7 @@ OCTAVO_INLINE Units<F> load_units(const Unit<F>* from, int count) {
 template <KVFormat F>
 OCTAVO_INLINE F32 number(Units<F> units, int k) {
   if constexpr (F != KVFormat::bf16) return units;
-  else return k == 0 ? low_bf16(units) : high_bf16(units);
+  else return low_bf16(k == 0 ? units : computed(units >> 16));  // a mask would take a register
 }
 
 // Units that a product reads, in N vectors, and what is to be read next of as many bytes.
@@ -111,7 +110,7 @@ OCTAVO_INLINE void multiply(F32 (&acc)[M][N], const float* a, const Stream<F, N>
         for (int m = 0; m < M; m++) rows[m] = splat(a[m * AM]);
         for (int n = 0; n < N; n++) {
           const F32 numbers = number<F>(load_units<F>(b.units[n] + at, count), k);
-          for (int m = 0; m < M; m++) acc[m][n] = fma(rows[m], numbers, acc[m][n]);
+          for (int m = 0; m < M; m++) acc[m][n] = computed(fma(rows[m], numbers, acc[m][n]));
         }
       } else {
         F32 numbers[N];

@@ -25,15 +25,6 @@ OCTAVO_INLINE I32 dot_pairs(I32 a, I32 b) {
 #endif
 }
 
-// Have `sum` computed here: GCC would add up many products only later, and keep them in memory.
-template <class V>
-OCTAVO_INLINE V computed(V sum) {
-#if defined(__AVX2__)
-  asm("" : "+v"(sum));
-#endif
-  return sum;
-}
-
 OCTAVO_INLINE I32 add_pairs(I32 sum, I32 codes, I32 x) {
   return computed(sum + dot_pairs(codes, x));
 }

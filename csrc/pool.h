@@ -97,7 +97,8 @@ class Pool {
 
   int threads() const { return static_cast<int>(workers_.size()); }
 
-  // Hand a job to every thread and return at once, after the one before, if it still runs.
+  // Hand a job to every thread and return at once, after the one before, if it still runs. It must
+  // not throw: the others would wait for it at a barrier, so the process ends.
   void start(std::function<void(Team&)> job);
 
   // Until the job is done.

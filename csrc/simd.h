@@ -63,6 +63,16 @@ OCTAVO_INLINE I32 iota() {
   return v;
 }
 
+// Have `v` computed here, in a register: GCC would put off many sums until later, and keep what they
+// need in memory.
+template <class V>
+OCTAVO_INLINE V computed(V v) {
+#if defined(__AVX2__)
+  asm("" : "+v"(v));
+#endif
+  return v;
+}
+
 // a * b + c in one rounding where the machine has it.
 OCTAVO_INLINE F32 fma(F32 a, F32 b, F32 c) {
 #if defined(__AVX512F__)
