@@ -118,6 +118,12 @@ def profile(options: argparse.Namespace) -> None:
     run(options, _engine_settings(options))
 
 
+def steps(options: argparse.Namespace) -> None:
+    from octavo.bench.steps import run
+
+    run(options, _engine_settings(options))
+
+
 def limits(options: argparse.Namespace) -> None:
     from octavo.bench.limits import run
 
@@ -193,6 +199,10 @@ def _add_bench(parser: argparse.ArgumentParser) -> None:
         _add_engine(sub, positional=False)
     sub = _command(kinds, "profile", profile, "where the time of a workload goes, op by op")
     sub.add_argument("--workload", default="mixed", help="default: %(default)s")
+    _add_engine(sub, positional=False)
+    sub = _command(kinds, "steps", steps, "how a step grows with rows and with context")
+    sub.add_argument("--repeats", type=int, default=3, help="runs of which medians are taken")
+    sub.add_argument("--json", metavar="FILE", help="write the figures here too")
     _add_engine(sub, positional=False)
     sub = _command(kinds, "limits", limits, "what this machine can multiply and read at most")
     sub.add_argument("--threads", type=int, help="up to how many; default: the usable cores")

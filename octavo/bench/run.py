@@ -45,7 +45,7 @@ def profile(options: argparse.Namespace, settings: EngineSettings) -> None:
     """One run of a workload, op by op."""
     configure()
     works = workload(options.workload)
-    engine = _engine(settings)
+    engine = prepared_engine(settings)
     before = engine.costs
     if not before:
         raise ConfigError("profile counts the ops of the native path; the device here has another")
@@ -59,7 +59,7 @@ def profile(options: argparse.Namespace, settings: EngineSettings) -> None:
 def _offline(
     options: argparse.Namespace, settings: EngineSettings, works: dict[str, list[Work]]
 ) -> list[Report]:
-    engine = _engine(settings)
+    engine = prepared_engine(settings)
     go = run_in_turn if options.kind == "latency" else run_together
     limits = roofline.Limits.measure(num_threads(settings)) if engine.costs else None
     reports = []
@@ -74,7 +74,8 @@ def _offline(
     return reports
 
 
-def _engine(settings: EngineSettings) -> Engine:
+def prepared_engine(settings: EngineSettings) -> Engine:
+    """Loaded, told of, and warm."""
     engine = build_engine(settings, locate(settings.model.model))
     print(engine.info.table, file=sys.stderr)
     run_together(engine, warm_up(), "warm-up")

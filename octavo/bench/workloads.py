@@ -72,5 +72,10 @@ def warm_up() -> list[Work]:
     return [Work(_ids(rng, 64), 8) for _ in range(4)]
 
 
+def prompt(seed: int, length: int, output_len: int) -> Work:
+    """One request of `length` random tokens."""
+    return Work(_ids(random.Random(f"prompt {seed}"), length), output_len)
+
+
 def _ids(rng: random.Random, count: int) -> list[int]:
     return [rng.randrange(*IDS) for _ in range(count)]

@@ -9,6 +9,7 @@ from tiny_models import tiny_model
 
 from octavo.bench import run
 from octavo.bench.report import Timeline, figures, median, table
+from octavo.bench.steps import chart
 from octavo.bench.workloads import Work
 from octavo.cli import main
 
@@ -66,6 +67,25 @@ def test_each_kind_measures_and_writes(kind, tmp_path, monkeypatch, capsys):
     shown = capsys.readouterr().out
     assert "decode_ms_per_token" in shown
     assert ("roofline: " in shown) == (kind != "serve")
+
+
+def test_steps_are_drawn_by_rows_and_by_context(tmp_path, capsys):
+    tiny_model(tmp_path, "llama", vocab_size=40_000)
+    file = tmp_path / "steps.json"
+    flags = ["--kv-memory", "16MiB", "--max-num-seqs", "4", "--max-model-len", "300"]
+    flags += ["--repeats", "1", "--json", str(file)]
+    assert main(["bench", "steps", "--model", str(tmp_path), *flags]) == 0
+    points = json.loads(file.read_text())["points"]
+    shape = [(point["rows"], point["context"]) for point in points]
+    assert shape == [(1, 64), (2, 64), (4, 64), (1, 128), (1, 256)]
+    assert all(point["ms"] > 0 for point in points)
+    assert capsys.readouterr().out.count("█") > 50  # of each chart, the longest bar has as many
+
+
+def test_a_chart_tells_how_straight_it_is():
+    lines = chart("rows", [(1, 3.0), (2, 5.0), (4, 9.0)]).splitlines()
+    assert lines[-1] == "1.00 ms + 2 ms for each; the farthest point is 0% off"
+    assert [line.count("█") for line in lines[1:4]] == [17, 28, 50]
 
 
 def test_profile_tells_op_by_op(tmp_path, monkeypatch, capsys):
