@@ -29,7 +29,7 @@ OCTAVO_INLINE F32 size_of_bits(I32 bits) {
 }
 
 OCTAVO_INLINE I32 larger_of(I32 a, I32 b) { return a > b ? a : b; }
-OCTAVO_INLINE I32 plus(I32 a, I32 b) { return a + b; }
+OCTAVO_INLINE U32 plus(U32 a, U32 b) { return a + b; }
 
 // The sizes of x[0..count), for each lane the largest, as bits.
 OCTAVO_INLINE I32 sizes_of(const float* x, int64_t count) {
@@ -80,10 +80,11 @@ OCTAVO_INLINE void store_meeting(int8_t* to, I32 first, I32 second) {
 struct Halves {
   F32 scale, inverse;
   I32 factor;
+  I32 sound;  // else the block is 0 or NaN, and so are all products with it
 
   explicit Halves(F32 most) {
     const F32 other = swapped(most, 1), both = most + other;
-    const auto sound = both > F32{};  // else it is 0 or NaN, and so are all products with the block
+    sound = both > F32{};
     const F32 larger = sound ? max(most, other) : splat(1.f), share = kFactors / larger;
     const F32 shared = most * share, nearest = to_float(to_int(shared));
     const F32 least = max(nearest < shared ? nearest + 1.f : nearest, splat(1.f));
@@ -98,15 +99,15 @@ constexpr int TOGETHER = W / 2;  // blocks that are made q8 at a time: a lane fo
 
 // `blocks` of x, at most TOGETHER; all of them are there to be read.
 OCTAVO_INLINE void to_q8(const float* x, int64_t blocks, int8_t* q, Scale* scales) {
-  I32 groups[W];
+  I32 sizes[W];
 #pragma GCC unroll 16
-  for (int h = 0; h < W; h++) groups[h] = sizes_of(x + h * HALF, HALF);
-  const Halves halves(size_of_bits(each_combined(groups, larger_of)));
+  for (int h = 0; h < W; h++) sizes[h] = sizes_of(x + h * HALF, HALF);
+  const Halves halves(size_of_bits(each_combined(sizes, larger_of)));
+  U32 integers[W] = {};  // what is no number is no integer either: their sum may go round
   float inverse[W];
   store(inverse, halves.inverse);
 #pragma GCC unroll 8
   for (int b = 0; b < TOGETHER; b++) {
-    groups[2 * b] = groups[2 * b + 1] = I32{};
 #pragma GCC unroll 2
     for (int i = 0; i < HALF; i += W) {
       I32 nearest[2];
@@ -114,13 +115,14 @@ OCTAVO_INLINE void to_q8(const float* x, int64_t blocks, int8_t* q, Scale* scale
       for (int h = 0; h < 2; h++) {
         const float* from = x + b * BLOCK + h * HALF + i;
         nearest[h] = to_int(load(from) * inverse[2 * b + h]);
-        groups[2 * b + h] += nearest[h];
+        integers[2 * b + h] += (U32)nearest[h];
         if constexpr (!HALVES_MEET) store_bytes(q + b * BLOCK + h * HALF + i, nearest[h]);
       }
       if constexpr (HALVES_MEET) store_meeting(q + b * BLOCK + 2 * i, nearest[0], nearest[1]);
     }
   }
-  const I32 sums = halves.factor * each_combined(groups, plus), whole = sums + swapped(sums, 1);
+  const I32 sums = halves.factor * ((I32)each_combined(integers, plus) & halves.sound);
+  const I32 whole = sums + swapped(sums, 1);
   const F32 whole_value = halves.scale * to_float(whole);
   const I32 pairs = (sums & 0xffff) | swapped(sums, 1) << 16;
   const I32 factors = halves.factor | swapped(halves.factor, 1) << 16;

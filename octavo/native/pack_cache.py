@@ -16,7 +16,7 @@ from pathlib import Path
 from octavo.base.log import logger
 from octavo.native.interface import Packed
 
-LAYOUT = 2  # of csrc/packed.h; another number, and old files are not found any more
+LAYOUT = 2  # of csrc/packed.h; another number, and old files are of no use
 
 log = logger("weights")
 
@@ -25,8 +25,9 @@ class PackCache:
     """One file: the tensors' bytes, one after another in order of name."""
 
     def __init__(self, folder: Path, identity: str, formats: Mapping[str, str]) -> None:
-        said = json.dumps([LAYOUT, identity, sorted(formats.items())])
-        self._path = folder / f"{hashlib.sha256(said.encode()).hexdigest()[:32]}.packed"
+        said = json.dumps([identity, sorted(formats.items())])
+        digest = hashlib.sha256(said.encode()).hexdigest()[:32]
+        self._path = folder / f"{digest}.{LAYOUT}.packed"
 
     def load(self, tensors: Mapping[str, Packed]) -> bool:
         """Fill every tensor, if they are kept here."""
@@ -45,10 +46,17 @@ class PackCache:
                 for name in sorted(tensors):
                     file.write(tensors[name].data.data)
             part.replace(self._path)
+            self._clear_old()
         except OSError as error:
             log.warning("packed weights are not kept for the next start: %s", error)
             with suppress(OSError):
                 part.unlink()
+
+    def _clear_old(self) -> None:
+        """Files of other layouts would only fill the disk."""
+        for file in self._path.parent.glob("*.packed"):
+            if not file.name.endswith(f".{LAYOUT}.packed"):
+                file.unlink(missing_ok=True)
 
 
 def _read(file: io.FileIO, memory: memoryview) -> bool:

@@ -33,8 +33,7 @@ def weight_formats(
 
     Vectors (norms, biases) are always "f32". A matrix keeps its block format, or int8, where
     `quantization` is "auto", takes the named one, or `dtype` where that is "none" or its rows do
-    not fit a block. Gate and up are one op, which reads one kind of activations: `dtype` where
-    they would need two. Attention's values are `dtype` instead of blocks: nothing normalises what
+    not fit a block. Attention's values are `dtype` instead of blocks: nothing normalises what
     they carry, and they are few, so that floats there take a third of all error for a twentieth
     of the memory.
     """
@@ -43,9 +42,6 @@ def weight_formats(
         for param in spec.params()
     }
     for layer in spec.layers:
-        pair = (layer.mlp.gate.weight.name, layer.mlp.up.weight.name)
-        if len({_activations(formats[name]) for name in pair}) > 1:
-            formats |= dict.fromkeys(pair, FLOAT_FORMATS[dtype])
         if formats[layer.attention.v.weight.name] in BLOCK_FORMATS:
             formats[layer.attention.v.weight.name] = FLOAT_FORMATS[dtype]
     return formats
@@ -67,13 +63,6 @@ def _format(param: ParamSpec, stored: str, dtype: str, quantization: str) -> str
     if wanted in QUANTISED_FORMATS and param.shape[-1] % block_length(wanted) == 0:
         return wanted
     return FLOAT_FORMATS[dtype]
-
-
-def _activations(format: str) -> str:
-    """What a matrix in `format` is multiplied with."""
-    if format in BLOCK_FORMATS:
-        return "int8, a scale for each block"
-    return "int8, a scale for each token" if format == INT8 else "floats"
 
 
 def _matrices(params: Collection[ParamSpec]) -> list[ParamSpec]:

@@ -36,3 +36,13 @@ def test_kept_bytes_come_back(tmp_path: Path) -> None:
 def test_a_disk_that_fills_up_keeps_nothing(tmp_path: Path) -> None:
     PackCache(tmp_path, "a", {}).keep({"x": tensor(1), "y": FullDisk()})
     assert not list(tmp_path.iterdir())
+
+
+def test_files_of_another_layout_go_when_one_is_kept(tmp_path: Path) -> None:
+    for name in ("0123.packed", "0123.1.packed", "notes"):
+        (tmp_path / name).touch()
+    PackCache(tmp_path, "a", {}).keep({"x": tensor(1)})
+    PackCache(tmp_path, "b", {}).keep({"x": tensor(2)})
+    assert len([*tmp_path.glob("*.packed")]) == 2
+    assert (tmp_path / "notes").exists()
+    assert PackCache(tmp_path, "a", {}).load({"x": tensor(0)})
