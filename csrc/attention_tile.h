@@ -32,8 +32,7 @@ template <KVFormat F>
 using Units = std::conditional_t<F == KVFormat::bf16, U32, F32>;
 
 // Vectors that a tile of `rows` rows accumulates at once: enough chains to hide the latency of
-// fma, few enough for the register file (pairs need some of it to be taken apart).
-template <KVFormat F>
+// fma, few enough for the register file.
 constexpr int tile_vectors(int rows) {
 #if defined(__AVX512F__)
   return rows <= 3 ? 8 : 4;
@@ -162,7 +161,7 @@ OCTAVO_INLINE void score_sub_blocks(const float* q, const Chunk<F>& chunk, int s
 template <KVFormat F, int M>
 OCTAVO_INLINE void score(const float* q, const Chunk<F>& chunk, Span subs,
                          float (*scores)[kChunk]) {
-  constexpr int J = tile_vectors<F>(M) > VECTORS ? tile_vectors<F>(M) / VECTORS : 1;
+  constexpr int J = tile_vectors(M) > VECTORS ? tile_vectors(M) / VECTORS : 1;
   int sub = subs.begin;
   for (; sub + J <= subs.end; sub += J) score_sub_blocks<F, M, J>(q, chunk, sub, scores);
   for (; sub < subs.end; sub++) score_sub_blocks<F, M, 1>(q, chunk, sub, scores);
@@ -271,7 +270,7 @@ void weigh_alone(const float* weights, const Chunk<F>& chunk, Span steps, Span s
 template <KVFormat F, int M>
 OCTAVO_INLINE void weigh(const float (*scores)[kChunk], const Chunk<F>& chunk, const Span* seen,
                          const SoftmaxState* states) {
-  constexpr int K = kTogether<F>, N = tile_vectors<F>(M);
+  constexpr int K = kTogether<F>, N = tile_vectors(M);
   Span common{0, kChunk};  // steps that all rows see whole
   for (int m = 0; m < M; m++) {
     const int begin = (seen[m].begin + K - 1) / K, end = seen[m].end / K;

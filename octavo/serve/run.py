@@ -31,7 +31,7 @@ KEEP_ALIVE_SECONDS = 75  # longer than the idle time of usual clients and proxie
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
 _EXAMPLE = """Try:
   curl {url}/v1/chat/completions -H 'content-type: application/json' \\
-    -d '{{"messages": [{{"role": "user", "content": "What is the capital of France?"}}]}}'
+    -d '{{"messages": [{{"role": "user", "content": "What is the capital of Japan?"}}]}}'
 """
 
 

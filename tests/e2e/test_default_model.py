@@ -59,11 +59,11 @@ def generate_together(model, prompts):
     return out[:, longest:].tolist()
 
 
-def test_it_knows_the_capital_of_france(default_model):
+def test_it_knows_the_capital_of_japan(default_model):
     llm = LLM(str(default_model.path), kv_memory="64MiB", max_model_len=1024)
     [answer] = llm.chat(
-        [{"role": "user", "content": "What is the capital of France?"}],
+        [{"role": "user", "content": "What is the capital of Japan?"}],
         SamplingParams(temperature=0.0, max_tokens=20),
         use_tqdm=False,
     )
-    assert "Paris" in answer.outputs[0].text
+    assert "Tokyo" in answer.outputs[0].text

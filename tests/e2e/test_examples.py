@@ -40,4 +40,4 @@ def test_prefix_cache(default_model):
 async def test_chat_client(default_model):
     flags = ["--kv-memory", "128MiB", "--max-model-len", "1024"]
     async with own_server(str(default_model.path), flags) as url:
-        assert "Paris" in run("chat_client.py", url)
+        assert "Tokyo" in run("chat_client.py", url)

@@ -19,7 +19,7 @@ from octavo.bench.online import own_server
 from octavo.bench.workloads import mixed
 
 OPTIONS = {"dtype": "float32", "kv_memory": "64MiB", "threads": 1, "max_num_seqs": 64}
-MESSAGES = [{"role": "user", "content": "What is the capital of France?"}]
+MESSAGES = [{"role": "user", "content": "What is the capital of Japan?"}]
 
 
 @pytest.fixture(scope="module")
