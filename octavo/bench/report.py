@@ -102,6 +102,12 @@ def check_json(file: str | None) -> None:
         raise ConfigError(f"--json {file}: no such folder")
 
 
+def check_repeats(repeats: int) -> None:
+    """Raises ConfigError where nothing would be measured."""
+    if repeats < 1:
+        raise ConfigError(f"--repeats must be at least 1, got {repeats}")
+
+
 def write_json(file: str | None, report: Any) -> None:
     """Into `file`, if there is one."""
     if file:

@@ -18,7 +18,16 @@ from octavo.bench import roofline
 from octavo.bench.memory import peak_rss_mb
 from octavo.bench.offline import run_in_turn, run_together
 from octavo.bench.online import own_server, run_over_http
-from octavo.bench.report import Figures, check_json, figures, machine, median, table, write_json
+from octavo.bench.report import (
+    Figures,
+    check_json,
+    check_repeats,
+    figures,
+    machine,
+    median,
+    table,
+    write_json,
+)
 from octavo.bench.workloads import Work, warm_up, workload
 from octavo.engine.build import build_engine, num_threads
 from octavo.engine.engine import Engine
@@ -31,8 +40,7 @@ def run(options: argparse.Namespace, settings: EngineSettings) -> None:
     """Raises ConfigError where a workload or an option is impossible."""
     configure()
     works = {name: workload(name) for name in options.workload or [options.default_workload]}
-    if options.repeats < 1:
-        raise ConfigError(f"--repeats must be at least 1, got {options.repeats}")
+    check_repeats(options.repeats)
     check_json(options.json)
     if options.kind == "serve":
         reports = asyncio.run(_online(options, settings, works))

@@ -10,7 +10,7 @@ from dataclasses import asdict, dataclass
 from octavo.base.log import configure
 from octavo.base.settings import EngineSettings
 from octavo.bench.offline import run_together
-from octavo.bench.report import check_json, figures, machine, write_json
+from octavo.bench.report import check_json, check_repeats, figures, machine, write_json
 from octavo.bench.run import prepared_engine
 from octavo.bench.workloads import prompt
 from octavo.engine.engine import Engine
@@ -32,6 +32,7 @@ class Point:
 def run(options: argparse.Namespace, settings: EngineSettings) -> None:
     """Measure, draw, and write a file if asked."""
     configure()
+    check_repeats(options.repeats)
     check_json(options.json)
     engine = prepared_engine(settings)
     by_rows = [

@@ -80,6 +80,8 @@ def test_steps_are_drawn_by_rows_and_by_context(tmp_path, capsys):
     assert shape == [(1, 64), (2, 64), (4, 64), (1, 128), (1, 256)]
     assert all(point["ms"] > 0 for point in points)
     assert capsys.readouterr().out.count("█") > 50  # of each chart, the longest bar has as many
+    assert main(["bench", "steps", "--model", str(tmp_path), "--repeats", "0"]) == 1
+    assert "--repeats must be at least 1" in capsys.readouterr().err
 
 
 def test_a_chart_tells_how_straight_it_is():
