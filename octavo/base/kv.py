@@ -5,6 +5,8 @@
 
 A page is one block of one group: `block_size` token slots in every layer of the group. Groups
 whose pages have equal bytes draw from one pool; others have their own sub-pool.
+
+`chunk` is the most tokens of a sequence that one step computes: they are kept besides a window.
 """
 
 from __future__ import annotations
@@ -33,6 +35,22 @@ class KVGroup(msgspec.Struct, frozen=True, kw_only=True):
     def page_bytes(self, block_size: int) -> int:
         return self.bytes_per_token * block_size
 
+    def first_seen(self, position: int) -> int:
+        """The oldest position that the token at `position` sees."""
+        if self.window is None:
+            return 0
+        if self.kind == "chunked":
+            return position // self.window * self.window
+        return max(0, position - self.window + 1)
+
+    def most_blocks(self, num_tokens: int, block_size: int, chunk: int) -> int:
+        """Blocks that a sequence of `num_tokens` holds at once, at most."""
+        blocks = -(-num_tokens // block_size)
+        if self.window is None:
+            return blocks
+        seen = self.window - 1 + chunk  # consecutive tokens, beginning anywhere in a block
+        return min(blocks, (seen + block_size - 2) // block_size + 1)
+
 
 class Pool(msgspec.Struct, frozen=True, kw_only=True):
     """Blocks of equal bytes. `num_blocks` includes block 0, the null block."""
@@ -48,16 +66,24 @@ class KVLayout(msgspec.Struct, frozen=True, kw_only=True):
     block_size: int
     groups: tuple[KVGroup, ...]
     pools: tuple[Pool, ...]
+    chunk: int = 2**31  # tokens
 
     @property
     def total_bytes(self) -> int:
         return sum(pool.page_bytes * pool.num_blocks for pool in self.pools)
 
-    @property
-    def max_tokens(self) -> int:
-        """Tokens of one sequence that the pools can hold at once."""
-        per_pool = ((p.num_blocks - 1) // len(p.groups) for p in self.pools)
-        return min(per_pool) * self.block_size
+    def blocks_for(self, num_tokens: int) -> list[int]:
+        """By pool, the blocks that one sequence of `num_tokens` holds at once, at most."""
+        size, chunk = self.block_size, self.chunk
+        return [
+            sum(self.groups[g].most_blocks(num_tokens, size, chunk) for g in pool.groups)
+            for pool in self.pools
+        ]
+
+    def sequences(self, num_tokens: int) -> int:
+        """How many sequences of `num_tokens` fit at once."""
+        each = self.blocks_for(num_tokens)
+        return min((p.num_blocks - 1) // n for p, n in zip(self.pools, each, strict=True))
 
     def pool_of(self, group: int) -> int:
         return next(i for i, pool in enumerate(self.pools) if group in pool.groups)

@@ -1,7 +1,7 @@
 """What crosses the wall between deciding and computing: `StepPlan` down, `StepResult` up.
 
 A row says "from position `start`, these `length` tokens": chunked prefill, prefix hits and decode
-are the same sentence. New sequences cross whole; known ones as differences.
+are the same sentence. New sequences cross whole, forks too; known ones as differences.
 """
 
 from __future__ import annotations
@@ -27,17 +27,30 @@ class Row(msgspec.Struct, frozen=True):
     sequence_id: int
     start: int  # position of the first token computed
     length: int  # tokens computed
-    new_blocks: list[list[int]]  # per KV group: block ids appended to the table
-    samples: bool  # whether the last token's logits are drawn from
+    kept: int  # blocks at the beginning of each table that are as the worker knows them
+    new_blocks: list[list[int]]  # per KV group: block ids that follow these
+    draws: tuple[int, ...]  # children whose next token is drawn from the last token's logits
+
+
+class Copy(msgspec.Struct, frozen=True, array_like=True):
+    """A block to copy in all its layers."""
+
+    pool: int
+    source: int
+    target: int
 
 
 class StepPlan(msgspec.Struct, frozen=True):
-    """Who computes which tokens, in which blocks."""
+    """Who computes which tokens, in which blocks.
+
+    Copies are made before anything is written: all sources are read before any target changes.
+    """
 
     step: int
     new: list[NewSequence]
     rows: list[Row]
     dropped: list[int]  # sequences whose state the worker forgets before this step
+    copies: list[Copy] = []
 
     @property
     def num_tokens(self) -> int:
@@ -55,9 +68,11 @@ class TokenLogprobs(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Sampled(msgspec.Struct, frozen=True):
-    """What one sampling row drew, or why it could not (that row alone fails)."""
+    """What a row drew for one child, or why it could not (that row alone fails). Of several children
+    the first is the sequence itself."""
 
     sequence_id: int
+    child: int
     token_ids: list[int]
     logprobs: list[TokenLogprobs] | None = None
     error: str | None = None

@@ -1,49 +1,122 @@
-"""Which block holds which content. Knows digests and block ids, not sequences."""
+"""Which block holds which content: the interface, and an index by hash.
+
+A block's content is a run of tokens, whole or only its first ones, under the blocks before it.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from bisect import bisect_left
+from collections.abc import Container
+from os.path import commonprefix
+from typing import Protocol
+
+from octavo.core.prefix import Prefix
+
+_TOKEN = 4  # bytes
+_Run = tuple[bytes, int]  # tokens, and the block that holds them
+_Parent = tuple[int, bytes]  # group, digest of all blocks before
+
+
+class PrefixIndex(Protocol):
+    """Content -> block, for the KV groups of one pool.
+
+    The first block published with a content keeps it: a second one stays nameless and is the first
+    to be reused when it is freed, so no content is kept twice.
+    """
+
+    def __contains__(self, block: int) -> bool: ...
+
+    def __len__(self) -> int: ...
+
+    def tokens(self, block: int) -> int:
+        """How many of the block's first tokens are known here; 0 where nothing is."""
+
+    def held(self, group: int, prefix: Prefix, count: int, whole: bool) -> list[int]:
+        """For the first `count` blocks of `prefix`, the full blocks that hold them; 0 where none
+        does. `whole`: up to the first that is missing."""
+
+    def longest_run(
+        self, group: int, prefix: Prefix, block: int, most: int, besides: Container[int] = ()
+    ) -> tuple[int, int]:
+        """Among the blocks that follow the first `block` ones, one that shares most tokens from
+        its beginning with `prefix`, `most` of them at most, and how many; (0, 0) for none.
+        Blocks in `besides` do not count."""
+
+    def publish(self, group: int, prefix: Prefix, block: int, length: int, holder: int) -> bool:
+        """`holder` holds the first `length` tokens of block number `block`; what was said of it
+        before is a shorter run of the same. False, with nothing changed, where another one holds
+        as much."""
+
+    def forget(self, holder: int) -> None:
+        """Remove what is known of a block; nothing happens if nothing is."""
 
 
 class HashIndex:
-    """Content -> block, by digest, for the groups of one pool.
-
-    The first block published under a digest keeps it: a second block of equal content stays
-    nameless and is the first to be reused when it is freed, so no content is kept twice.
-    """
+    """Full blocks by digest. Runs that follow the same blocks are sorted: those next to a prompt's
+    own tokens have most in common with it."""
 
     def __init__(self) -> None:
-        self._blocks: dict[tuple[int, bytes], int] = {}
-        self._keys: dict[int, tuple[int, bytes]] = {}
+        self._full: dict[_Parent, int] = {}
+        self._runs: dict[_Parent, list[_Run]] = {}
+        self._entries: dict[int, tuple[_Parent, bytes, bytes | None]] = {}  # last: its own digest
 
     def __contains__(self, block: int) -> bool:
-        return block in self._keys
+        return block in self._entries
 
     def __len__(self) -> int:
-        return len(self._keys)
+        return len(self._entries)
 
-    def match(self, group: int, digests: Sequence[bytes]) -> list[int]:
-        """Blocks of the longest prefix of `digests` that is held for `group`."""
-        found: list[int] = []
-        for digest in digests:
-            block = self._blocks.get((group, digest))
-            if block is None:
+    def tokens(self, block: int) -> int:
+        entry = self._entries.get(block)
+        return len(entry[1]) // _TOKEN if entry else 0
+
+    def held(self, group: int, prefix: Prefix, count: int, whole: bool) -> list[int]:
+        found = []
+        for block in range(count):
+            holder = self._full.get((group, prefix.digest(block + 1)), 0)
+            if whole and not holder:
                 break
-            found.append(block)
+            found.append(holder)
         return found
 
-    def publish(self, group: int, digest: bytes, block: int) -> bool:
-        """Name `block` by its content; False where the content has a block already."""
-        assert block not in self._keys, f"block {block} is published already"
-        key = (group, digest)
-        if key in self._blocks:
+    def longest_run(
+        self, group: int, prefix: Prefix, block: int, most: int, besides: Container[int] = ()
+    ) -> tuple[int, int]:
+        runs = self._runs.get((group, prefix.digest(block)), [])
+        wanted = prefix.run(block, most)
+        at = bisect_left(runs, (wanted, 0))
+        best = (0, 0)
+        for side in (range(at, len(runs)), range(at - 1, -1, -1)):
+            near = next((runs[i] for i in side if runs[i][1] not in besides), None)
+            if near is not None:
+                shared = len(commonprefix((near[0], wanted))) // _TOKEN
+                best = max(best, (shared, near[1]), key=lambda found: found[0])
+        return (best[1], best[0]) if best[0] else (0, 0)
+
+    def publish(self, group: int, prefix: Prefix, block: int, length: int, holder: int) -> bool:
+        parent, run = (group, prefix.digest(block)), prefix.run(block, length)
+        runs = self._runs.get(parent, [])
+        at = bisect_left(runs, (run, 0))
+        if at < len(runs) and runs[at][0].startswith(run):
             return False
-        self._blocks[key] = block
-        self._keys[block] = key
+        self.forget(holder)
+        runs = self._runs.setdefault(parent, [])
+        runs.insert(bisect_left(runs, (run, 0)), (run, holder))
+        own = None
+        if length == prefix.block_size:
+            own = prefix.digest(block + 1)
+            self._full[group, own] = holder
+        self._entries[holder] = (parent, run, own)
         return True
 
-    def forget(self, block: int) -> None:
-        """Remove what is known of `block`; nothing happens if nothing is."""
-        key = self._keys.pop(block, None)
-        if key is not None:
-            del self._blocks[key]
+    def forget(self, holder: int) -> None:
+        entry = self._entries.pop(holder, None)
+        if entry is None:
+            return
+        parent, run, own = entry
+        runs = self._runs[parent]
+        del runs[bisect_left(runs, (run, holder))]
+        if not runs:
+            del self._runs[parent]
+        if own is not None:
+            del self._full[parent[0], own]

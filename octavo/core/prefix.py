@@ -1,0 +1,70 @@
+"""Names for blocks by content: digest = sha256(parent digest | the block's token ids).
+
+The root says what the KV depends on besides the tokens (model, number formats, epoch, salt ...), so
+that nothing is ever found across them. A cryptographic hash, because a hit is not compared by
+tokens.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import sys
+from array import array
+from collections.abc import Mapping, Sequence
+
+
+def root_digest(extras: Mapping[str, str | bytes]) -> bytes:
+    """The parent of every first block. Tags and lengths keep the fields apart: a salt can never
+    be taken for a model's name."""
+    digest = hashlib.sha256()
+    for tag in sorted(extras):
+        value = extras[tag]
+        for part in (tag.encode(), value.encode() if isinstance(value, str) else value):
+            digest.update(len(part).to_bytes(8, "little"))
+            digest.update(part)
+    return digest.digest()
+
+
+def run_bytes(token_ids: Sequence[int]) -> bytes:
+    """Token ids as int32, little endian."""
+    tokens = array("i", token_ids)
+    if sys.byteorder == "big":
+        tokens.byteswap()
+    return tokens.tobytes()
+
+
+def block_digest(parent: bytes, token_ids: Sequence[int]) -> bytes:
+    return hashlib.sha256(parent + run_bytes(token_ids)).digest()
+
+
+class Prefix:
+    """A sequence's known tokens as blocks. Each digest is computed once, when it is first needed.
+
+    `token_ids` is the sequence's own list, which only grows.
+    """
+
+    __slots__ = ("_digests", "block_size", "token_ids")
+
+    def __init__(self, root: bytes, block_size: int, token_ids: list[int]) -> None:
+        self.block_size = block_size
+        self.token_ids = token_ids
+        self._digests = [root]
+
+    def fork(self, token_ids: list[int]) -> Prefix:
+        """The same blocks for a list that begins with the same tokens."""
+        forked = Prefix(self._digests[0], self.block_size, token_ids)
+        forked._digests = list(self._digests)
+        return forked
+
+    def digest(self, num_blocks: int) -> bytes:
+        """Of the first `num_blocks` blocks; the root for none."""
+        size, digests = self.block_size, self._digests
+        assert num_blocks * size <= len(self.token_ids), (num_blocks, size, len(self.token_ids))
+        for end in range(len(digests) * size, (num_blocks + 1) * size, size):
+            digests.append(block_digest(digests[-1], self.token_ids[end - size : end]))
+        return digests[num_blocks]
+
+    def run(self, block: int, length: int) -> bytes:
+        """The first `length` tokens of block number `block`, 4 bytes each."""
+        start = block * self.block_size
+        return run_bytes(self.token_ids[start : start + length])
