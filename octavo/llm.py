@@ -182,7 +182,7 @@ class LLM:
             for delta in deltas:
                 piece = texts[delta.request_id].feed(delta)
                 if piece.cut:
-                    self._local.abort([delta.request_id])
+                    self._local.abort_child(delta.request_id, delta.index)
                 yield delta.request_id, piece
 
 

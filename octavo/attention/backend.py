@@ -12,6 +12,8 @@ from octavo.attention.batch import AttentionBatch
 class AttentionBackend(Protocol):
     """Owns the KV cache of all layers in a layout that is its own secret."""
 
+    pools: list[torch.Tensor]  # [blocks, ...]: a block is whatever lies under its id
+
     def plan(self, batch: AttentionBatch) -> Any:
         """Prepare what all layers share; the result is given back to `run`."""
         ...

@@ -72,7 +72,7 @@ class ReferenceAttention:
                 views.append(part.view(len(pages), *shape))
                 start += math.prod(shape)
             self._caches[n] = (views[0], views[1])
-        assert start == pages.shape[1], f"a page of {pages.shape[1]} elements, {start} used"
+        assert start <= pages.shape[1], f"a page of {pages.shape[1]} elements, {start} used"
 
     def plan(self, batch: AttentionBatch) -> list[GroupPlan]:
         return [self._plan_group(batch, g) for g in range(len(batch.tables))]

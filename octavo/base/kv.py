@@ -80,6 +80,18 @@ class KVLayout(msgspec.Struct, frozen=True, kw_only=True):
             for pool in self.pools
         ]
 
+    def fits_together(self, sequences: int, num_tokens: int, shared: int) -> bool:
+        """Whether so many sequences of `num_tokens` fit that have the first `shared` in common."""
+        one = self.blocks_for(num_tokens)
+        common = [
+            sum(shared // self.block_size for g in pool.groups if self.groups[g].window is None)
+            for pool in self.pools
+        ]
+        return all(
+            both + sequences * (each - both) < pool.num_blocks
+            for pool, each, both in zip(self.pools, one, common, strict=True)
+        )
+
     def sequences(self, num_tokens: int) -> int:
         """How many sequences of `num_tokens` fit at once."""
         each = self.blocks_for(num_tokens)

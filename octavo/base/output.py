@@ -8,18 +8,22 @@ import msgspec
 
 from octavo.base.plan import TokenLogprobs
 
-FinishReason = Literal["stop", "length", "error"]
+FinishReason = Literal["stop", "length", "error", "abort"]
 
 
 class Delta(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What one step added to one request."""
+    """What one step added to one sequence of a request."""
 
     request_id: str
     token_ids: list[int]
+    index: int = 0  # of the sequence in its request; of a beam search, by score
     logprobs: list[TokenLogprobs] | None = None
     finish_reason: FinishReason | None = None
     stop_reason: int | str | None = None  # the stop token id or string that ended it
-    num_cached_tokens: int = 0  # prompt tokens whose KV was found by hash
+    num_cached_tokens: int = 0  # prompt tokens whose KV was found in the cache
+    miss: str | None = None  # why not more
+    score: float | None = None  # of a beam search: the sum of logprobs
+    epoch: str = ""  # weights that drew the tokens
     error: str | None = None  # why, where finish_reason is "error"
 
 
@@ -31,6 +35,7 @@ class EngineStats(msgspec.Struct, frozen=True, kw_only=True):
     kv_blocks_used: int = 0  # referenced by a table; free but cached blocks do not count
     kv_blocks: int = 0  # all usable blocks
     preemptions_total: int = 0
+    kv_copies_total: int = 0  # blocks copied, to be written or as the beginning of a prompt
     prefix_query_tokens_total: int = 0
     prefix_hit_tokens_total: int = 0
     computed_tokens_total: int = 0

@@ -19,6 +19,7 @@ class NewSequence(msgspec.Struct, frozen=True):
     prompt_len: int
     params: SamplingParams
     stop_ids: tuple[int, ...]  # masked until `min_tokens` are generated
+    logprobs: int | None  # likeliest tokens to tell of, as in `SamplingParams`
 
 
 class Row(msgspec.Struct, frozen=True):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from typing import Literal
 
 import msgspec
 
@@ -23,7 +24,10 @@ class SamplingParams(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tr
         RequestError: a value is outside its range; the message names field and limit.
     """
 
-    n: int = 1
+    n: int = 1  # answers; in a beam search, beams
+    use_beam_search: bool = False  # the n likeliest answers; controls of chance have no effect
+    length_penalty: float = 1.0  # a beam's score is its sum of logprobs / length ** this
+    early_stopping: bool | Literal["never"] = False  # end when n beams have; "never": search on
     temperature: float = 1.0  # 0 is greedy
     top_p: float = 1.0
     top_k: int = 0  # 0 and -1: off
@@ -54,6 +58,8 @@ class SamplingParams(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tr
         self._check_numbers()
         self._check_stops(stop)
         self._check_bias()
+        if self.use_beam_search:
+            self._check_beams(stop)
 
     @property
     def stop_strings(self) -> tuple[str, ...]:
@@ -73,6 +79,16 @@ class SamplingParams(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tr
         }
 
     def _check_types(self) -> None:
+        if not isinstance(self.use_beam_search, bool):
+            raise RequestError(
+                f"use_beam_search must be true or false, got {self.use_beam_search!r}",
+                "use_beam_search",
+            )
+        if not isinstance(self.early_stopping, bool) and self.early_stopping != "never":
+            raise RequestError(
+                f"early_stopping must be true, false or 'never', got {self.early_stopping!r}",
+                "early_stopping",
+            )
         for field in ("stop", "stop_token_ids"):
             value = getattr(self, field)
             if value is not None and not isinstance(value, Sequence):
@@ -84,6 +100,7 @@ class SamplingParams(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tr
 
     def _check_numbers(self) -> None:
         _integer("n", self.n, 1, 128)
+        _number("length_penalty", self.length_penalty, -100.0, 100.0)
         _number("temperature", self.temperature, 0.0, 2.0)
         _number("top_p", self.top_p, 0.0, 1.0, above_low=True)
         _number("min_p", self.min_p, 0.0, 1.0)
@@ -110,6 +127,20 @@ class SamplingParams(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tr
             _integer("stop_token_ids", token, 0)
         if stop and not self.detokenize:
             raise RequestError("stop strings need detokenize=True", "stop")
+
+    def _check_beams(self, stop: tuple[str, ...]) -> None:
+        """Beams are compared by the model's own logprobs, and end by tokens."""
+        idle = {
+            "presence_penalty": self.presence_penalty == 0,
+            "frequency_penalty": self.frequency_penalty == 0,
+            "repetition_penalty": self.repetition_penalty == 1,
+            "logit_bias": not self.logit_bias,
+            "min_tokens": self.min_tokens == 0,
+            "stop": not stop,
+        }
+        for field, is_idle in idle.items():
+            if not is_idle:
+                raise RequestError(f"{field} is not supported with use_beam_search", field)
 
     def _check_bias(self) -> None:
         bias = self.logit_bias or {}

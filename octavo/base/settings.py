@@ -88,6 +88,9 @@ class CacheSettings:
         None, "KV cache size: 2GiB, 512MiB, or a share of free memory like 50%%"
     )
     prefix_caching: bool = option(True, "reuse KV of equal prefixes")
+    prefix_index: str = option(
+        "hash", "how equal prefixes are found and evicted", choices=("hash", "radix")
+    )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -96,7 +99,21 @@ class SchedulerSettings:
     max_num_seqs: int = option(64, "sequences running at once, at most", least=1)
     max_waiting: int = option(1024, "requests that may wait; more are refused", least=0)
     watermark: float = option(0.01, "share of blocks kept free when a request is admitted")
-    policy: str = option("fcfs", "who runs first", choices=("fcfs", "priority"))
+    policy: str = option(
+        "fcfs", "who runs first", choices=("fcfs", "priority", "longest-prefix")
+    )
+    victim: str = option(
+        "latest", "who is preempted when KV memory is full", choices=("latest", "cheapest")
+    )
+    max_preemptions: int = option(
+        3, "preemptions of a request after which memory for all of it is reserved", least=1
+    )
+    admission: str = option(
+        "prompt",
+        "memory that must be free for a request to start; whole: for prompt and max_tokens, so "
+        "that none is ever preempted",
+        choices=("prompt", "whole"),
+    )
 
     def __post_init__(self) -> None:
         checked(self)

@@ -29,7 +29,7 @@ from octavo.engine.build import Resolved, resolve, watch
 from octavo.engine.hardware import free_memory
 from octavo.files.locate import locate
 from octavo.files.model_files import ModelFiles
-from octavo.models.memory import blocks_for, kv_bytes_for, kv_layout
+from octavo.models.memory import kv_bytes_for, kv_layout
 from octavo.sampling.rows import SamplingRow
 from octavo.text.tokenizer import load_tokenizer
 from octavo.worker.batch import Batch
@@ -61,7 +61,7 @@ class Model:
 
     def __init__(self, resolved: Resolved, block_size: int, longest: int) -> None:
         groups = resolved.spec.kv_groups
-        budget = kv_bytes_for(groups, block_size, blocks_for(longest, block_size))
+        budget = kv_bytes_for(groups, block_size, longest)
         layout = kv_layout(groups, block_size, budget)
         self._block_size, self._tables = block_size, block_tables(layout)
         self._runner = resolved.backend.load(layout, watch)
@@ -195,10 +195,11 @@ def table(found: Sequence[Quality]) -> str:
 
 def block_tables(layout: KVLayout) -> list[NDArray[np.int32]]:
     """[1, blocks] for each group, for one sequence that has all blocks."""
-    count = layout.max_tokens // layout.block_size
     tables = []
     for group in range(len(layout.groups)):
-        first = 1 + count * layout.pools[layout.pool_of(group)].groups.index(group)
+        pool = layout.pools[layout.pool_of(group)]
+        count = (pool.num_blocks - 1) // len(pool.groups)
+        first = 1 + count * pool.groups.index(group)
         tables.append(np.arange(first, first + count, dtype=np.int32)[None])
     return tables
 
@@ -218,7 +219,7 @@ def text_batch(
         ),
         chosen=np.arange(stop - start),
         sampling=[SamplingRow(GREEDY, 0, n, n, ids, ()) for n in range(start + 1, stop + 1)],
-        sequence_ids=[0] * (stop - start),
+        drawn_for=[(0, 0)] * (stop - start),
     )
 
 

@@ -1,122 +1,272 @@
 """Block tables: which blocks each sequence holds, in every KV group.
 
-Knows pools, digests and tables; not who should run. A call that cannot be met changes nothing.
+Knows pools, content and tables; not who should run. A call that cannot be met changes nothing.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
+
 from octavo.base.kv import KVLayout
-from octavo.core.block_pool import BlockPool
-from octavo.core.hash_chain import HashChain, root_digest
+from octavo.base.plan import Copy
+from octavo.core.block_pool import NULL_BLOCK, BlockPool
+from octavo.core.match import Hit, Matcher
+from octavo.core.prefix import Prefix, root_digest
+from octavo.core.prefix_indexes import make_index
 from octavo.core.sequence import Sequence
 
 
 class KVManager:
-    """Allocates, shares and frees the KV blocks of sequences.
+    """Allocates, shares, copies and frees the KV blocks of sequences.
 
     Args:
         layout: groups and pools, as allocated on the device.
-        root: digest of all that KV depends on besides tokens (see `hash_chain.root_digest`).
-        prefix_caching: whether full blocks are published and looked for.
+        root: digest of all that KV depends on besides tokens (see `prefix.root_digest`).
+        prefix_caching: whether content is published and looked for.
+        prefix_index: "hash" or "radix".
+        blank: called with (pool, block) whose content nobody can find any more.
     """
 
-    def __init__(self, layout: KVLayout, root: bytes, prefix_caching: bool = True) -> None:
+    def __init__(
+        self,
+        layout: KVLayout,
+        root: bytes,
+        prefix_caching: bool = True,
+        prefix_index: str = "hash",
+        blank: Callable[[int, int], None] = lambda pool, block: None,
+    ) -> None:
         self.block_size = layout.block_size
-        self.pools = [BlockPool(pool.num_blocks) for pool in layout.pools]
-        self._pool_of = [self.pools[layout.pool_of(g)] for g in range(len(layout.groups))]
-        self._root = root
-        self._prefix_caching = prefix_caching
-        self._fresh: list[tuple[BlockPool, int]] = []  # published since `settle`
-
-    def chain(self, salt: str) -> HashChain:
-        root = root_digest({"root": self._root, "salt": salt}) if salt else self._root
-        return HashChain(root, self.block_size)
-
-    def admit(self, sequence: Sequence, watermark: float) -> bool:
-        """Give a sequence blocks for all its known tokens, those found by hash first.
-
-        False, with nothing changed, unless in every pool the blocks wanted leave the watermark (a
-        share of the pool) free. A hit that lies in the free list counts as wanted: taking it
-        makes the free list shorter.
-        """
-        assert not sequence.tables, f"sequence {sequence.sequence_id} has blocks already"
-        hits = self._match(sequence)
-        wanted = dict.fromkeys(self.pools, 0)
-        for pool, hit in zip(self._pool_of, hits, strict=True):
-            wanted[pool] += self._blocks(sequence) - sum(pool.refs(b) > 0 for b in hit)
-        if any(n + int(watermark * p.num_blocks) > p.num_free for p, n in wanted.items()):
-            return False
-        for pool, hit in zip(self._pool_of, hits, strict=True):
-            pool.share(hit)  # every hit before any allocation, which could evict it
-        sequence.tables = [
-            hit + pool.allocate(self._blocks(sequence) - len(hit))
-            for pool, hit in zip(self._pool_of, hits, strict=True)
+        self.root = root
+        self.pools = [
+            BlockPool(pool.num_blocks, *make_index(prefix_index), lambda b, p=p: blank(p, b))  # type: ignore[misc]
+            for p, pool in enumerate(layout.pools)
         ]
-        sequence.num_published = len(hits[0])
-        sequence.num_cached = sequence.num_computed = len(hits[0]) * self.block_size
-        return True
+        self._layout = layout
+        self._groups = layout.groups
+        self._number_of = [layout.pool_of(g) for g in range(len(layout.groups))]  # of the pool
+        self._pool_of = [self.pools[p] for p in self._number_of]
+        self._prefix_caching = prefix_caching
+        self._holders: dict[int, Sequence] = {}  # sequences that have blocks
+        self._copies: list[Copy] = []  # for the step that is planned
+        self._fresh: list[set[int]] = [set() for _ in self.pools]  # what it published
+        self._is_planning = False
 
-    def grow(self, sequence: Sequence) -> bool:
-        """Give a running sequence blocks for all its known tokens; False if there are not
-        enough."""
-        missing = self._blocks(sequence) - len(sequence.tables[0])
-        if missing == 0:
-            return True
-        wanted = dict.fromkeys(self.pools, 0)
-        for pool in self._pool_of:
-            wanted[pool] += missing
-        if any(n > pool.num_free for pool, n in wanted.items()):
-            return False
-        for pool, table in zip(self._pool_of, sequence.tables, strict=True):
-            table.extend(pool.allocate(missing))
-        return True
+    def prefix(self, salt: str, token_ids: list[int]) -> Prefix:
+        root = root_digest({"root": self.root, "salt": salt}) if salt else self.root
+        return Prefix(root, self.block_size, token_ids)
 
-    def unsent(self, sequence: Sequence) -> list[list[int]]:
-        """Per group, the blocks added to the table since the last call."""
-        sent, sequence.num_sent = sequence.num_sent, len(sequence.tables[0])
-        return [table[sent:] for table in sequence.tables]
+    # ---- a step ----
 
-    def publish(self, sequence: Sequence) -> None:
-        """Tell the index of blocks filled by the tokens computed up to now.
+    def begin(self) -> None:
+        """A step is being planned: what is published from now on is not written yet."""
+        self._is_planning = True
 
-        Called when the tokens are scheduled: a later row of the same step may hit them, because
-        in every layer all rows write before any row reads.
-        """
-        full = sequence.num_computed // self.block_size
-        if not self._prefix_caching or full == sequence.num_published:
-            return
-        digests = sequence.chain.upto(sequence.token_ids, full)
-        for group, (pool, table) in enumerate(zip(self._pool_of, sequence.tables, strict=True)):
-            for block in range(sequence.num_published, full):
-                if pool.index.publish(group, digests[block], table[block]):
-                    self._fresh.append((pool, table[block]))
-        sequence.num_published = full
+    def take_copies(self) -> list[Copy]:
+        """Copies that the step must make before it writes."""
+        copies, self._copies = self._copies, []
+        return copies
 
     def settle(self, written: bool) -> None:
         """The step is over. What it published stays if it was `written`, else it is forgotten,
         whoever holds it by now."""
-        if not written:
-            for pool, block in self._fresh:
-                pool.index.forget(block)
-        self._fresh.clear()
+        for pool, fresh in zip(self.pools, self._fresh, strict=True):
+            for block in fresh if not written else ():
+                pool.forget(block)
+            fresh.clear()
+        self._is_planning = False
 
-    def free(self, sequence: Sequence) -> None:
+    # ---- sequences ----
+
+    def admit(self, sequence: Sequence, watermark: float) -> bool:
+        """Give a sequence what the cache holds of it.
+
+        False, with nothing changed, unless in every pool all that it may claim is free besides the
+        claims of others and the watermark (a share of the pool). A hit that lies in the free list
+        counts as wanted: taking it makes the free list shorter.
+        """
+        assert not sequence.tables, f"sequence {sequence.sequence_id} has blocks already"
+        hit = self._match(sequence)
+        wanted = self._claims(self._holders.values())
+        unborn = sequence.state.unborn if self._holders else 0  # alone, it may always begin
+        for g, (number, table) in enumerate(zip(self._number_of, hit.tables, strict=True)):
+            in_use = sum(self._pool_of[g].refs(block) > 0 for block in table)
+            wanted[number] += self._claim(g, sequence, hit.tokens, unborn) - in_use
+        for pool, want in zip(self.pools, wanted, strict=True):
+            if want + int(watermark * pool.num_blocks) > pool.num_free:
+                return False
+        self._adopt(sequence, hit)
+        return True
+
+    def extend(self, sequence: Sequence, upto: int) -> bool:
+        """Blocks for a sequence's first `upto` tokens, of which the uncomputed ones will be
+        written; what slid out of windows is freed. False if there are not enough besides what
+        others have reserved."""
+        self._slide(sequence)
+        block, inside = divmod(sequence.num_computed, self.block_size)
+        shared = [g for g in self._all_groups if inside and self._is_shared(g, sequence, inside)]
+        missing = -(-upto // self.block_size) - len(sequence.tables[0])
+        if not missing and not shared:
+            return True
+        wanted = [0] * len(self.pools)
+        if not sequence.reserves:
+            others = (s for s in self._holders.values() if s.reserves)
+            wanted = self._claims(others)
+        for g in self._all_groups:
+            wanted[self._number_of[g]] += missing + (g in shared)
+        if any(n > p.num_free for n, p in zip(wanted, self.pools, strict=True)):
+            return False
+        for g in shared:
+            self._copy(g, sequence, block)
+        for pool, table in zip(self._pool_of, sequence.tables, strict=True):
+            table.extend(pool.allocate(missing))
+        return True
+
+    def fork(self, parent: Sequence, child: Sequence) -> None:
+        """`child` begins with all that `parent` has computed; they share every block."""
+        child.tables = [list(table) for table in parent.tables]
+        child.slid = list(parent.slid)
+        child.num_cached = child.num_computed = parent.num_computed
+        child.num_published = parent.num_published
+        self._holders[child.sequence_id] = child
+        for pool, table in zip(self._pool_of, child.tables, strict=True):
+            pool.share(table)
+
+    def publish(self, sequence: Sequence) -> None:
+        """Tell the index of blocks filled by the tokens computed up to now.
+
+        Called when the tokens are scheduled: a later row of the same step may share them, because
+        in every layer all rows write before any row reads.
+        """
+        full = sequence.num_computed // self.block_size
+        if self._prefix_caching:
+            for block in range(sequence.num_published, full):
+                self._publish(sequence, block, self.block_size)
+        sequence.num_published = full
+
+    def publish_tail(self, sequence: Sequence) -> None:
+        """Tell the index of the tokens computed in a block that is not full yet. The block goes on
+        being written behind them."""
+        block, length = divmod(sequence.num_computed, self.block_size)
+        if self._prefix_caching and length:
+            self._publish(sequence, block, length)
+
+    def free(self, sequence: Sequence, written: bool = True) -> None:
+        """Take all blocks back. `written`: what was computed can be found again, to the token."""
+        if written:
+            self.publish_tail(sequence)
         for pool, table in zip(self._pool_of, sequence.tables, strict=True):
             pool.release(table)
-        sequence.tables = []
+        del self._holders[sequence.sequence_id]
+        sequence.tables, sequence.slid = [], []
         sequence.num_cached = sequence.num_computed = 0
         sequence.num_published = sequence.num_sent = 0
+        sequence.is_introduced = False
 
-    def _blocks(self, sequence: Sequence) -> int:
-        return -(-sequence.num_known // self.block_size)
+    def unsent(self, sequence: Sequence) -> tuple[int, list[list[int]]]:
+        """How many blocks of each table are as they were at the last call; by group, the blocks
+        after these."""
+        kept, sequence.num_sent = sequence.num_sent, len(sequence.tables[0])
+        return kept, [table[kept:] for table in sequence.tables]
 
-    def _match(self, sequence: Sequence) -> list[list[int]]:
-        """Per group, the blocks of the longest prefix that every group holds. At least one token
-        is left to compute, as its logits are needed."""
-        if not self._prefix_caching:
-            return [[] for _ in self._pool_of]
-        most = (sequence.num_known - 1) // self.block_size
-        digests = sequence.chain.upto(sequence.token_ids, most)
-        hits = [pool.index.match(g, digests) for g, pool in enumerate(self._pool_of)]
-        shortest = min(len(hit) for hit in hits)
-        return [hit[:shortest] for hit in hits]
+    def count_hit(self, sequence: Sequence) -> int:
+        """Tokens of a sequence without blocks that the cache holds now."""
+        return self._match(sequence).tokens
+
+    def lost(self, sequence: Sequence) -> int:
+        """Computed tokens in blocks that no other sequence holds, in the group that has most."""
+        alone = (
+            sum(pool.refs(block) == 1 for block in table)
+            for pool, table in zip(self._pool_of, sequence.tables, strict=True)
+        )
+        return min(sequence.num_computed, max(alone) * self.block_size)
+
+    def reset(self) -> bool:
+        """Forget all content; False, with nothing changed, where a sequence holds blocks."""
+        if self._holders:
+            return False
+        for pool in self.pools:
+            pool.clear()
+        return True
+
+    # ---- inside ----
+
+    @property
+    def _all_groups(self) -> range:
+        return range(len(self._groups))
+
+    def _match(self, sequence: Sequence) -> Hit:
+        """At least one token is left to compute, as its logits are needed."""
+        indexes = [pool.index for pool in self._pool_of]
+        most = sequence.num_known - 1 if self._prefix_caching else 0
+        fresh = [self._fresh[pool] for pool in self._number_of]
+        return Matcher(self._groups, indexes, sequence.prefix, most, fresh).hit()
+
+    def _adopt(self, sequence: Sequence, hit: Hit) -> None:
+        for pool, table in zip(self._pool_of, hit.tables, strict=True):
+            pool.share(table)  # every hit before any allocation, which could evict it
+        sequence.tables = [list(table) for table in hit.tables]
+        sequence.slid = [
+            group.first_seen(hit.tokens) // self.block_size for group in self._groups
+        ]
+        for g, tail in enumerate(hit.tails):
+            if hit.tokens % self.block_size:
+                [target] = self._pool_of[g].allocate(1)
+                sequence.tables[g].append(target)
+                self._copies.append(Copy(self._number_of[g], tail, target))
+        sequence.num_published = hit.tokens // self.block_size
+        sequence.num_cached = sequence.num_computed = hit.tokens
+        self._holders[sequence.sequence_id] = sequence
+
+    def _copy(self, group: int, sequence: Sequence, block: int) -> None:
+        """Give a sequence its own copy of a block that it is about to write."""
+        pool, table = self._pool_of[group], sequence.tables[group]
+        [target] = pool.allocate(1)
+        self._copies.append(Copy(self._number_of[group], table[block], target))
+        pool.release([table[block]])
+        table[block] = target
+        sequence.num_sent = min(sequence.num_sent, block)
+
+    def _is_shared(self, group: int, sequence: Sequence, inside: int) -> bool:
+        """Whether writing behind the first `inside` tokens of its last block would be seen by
+        others."""
+        pool, block = self._pool_of[group], sequence.tables[group][-1]
+        return pool.refs(block) > 1 or pool.index.tokens(block) > inside
+
+    def _publish(self, sequence: Sequence, block: int, length: int) -> None:
+        for g, table in enumerate(sequence.tables):
+            holder = table[block]
+            if holder == NULL_BLOCK:
+                continue
+            new = self._pool_of[g].index.publish(g, sequence.prefix, block, length, holder)
+            if new and self._is_planning:
+                self._fresh[self._number_of[g]].add(holder)
+
+    def _slide(self, sequence: Sequence) -> None:
+        """Free the blocks that no token to come can see; the null block keeps their place."""
+        for g, group in enumerate(self._groups):
+            first = group.first_seen(sequence.num_computed) // self.block_size
+            slid, table = sequence.slid[g], sequence.tables[g]
+            if first > slid:
+                self._pool_of[g].release(table[slid:first])
+                table[slid:first] = [NULL_BLOCK] * (first - slid)
+                sequence.slid[g] = first
+
+    def _claims(self, sequences: Iterable[Sequence]) -> list[int]:
+        """By pool, the blocks that sequences have a right to and do not hold yet."""
+        claims = [0] * len(self.pools)
+        for sequence in sequences:
+            for g in self._all_groups:
+                held = len(sequence.tables[g]) - sequence.slid[g]
+                claim = self._claim(g, sequence, sequence.num_computed, sequence.state.unborn)
+                claims[self._number_of[g]] += max(0, claim - held)
+        return claims
+
+    def _claim(self, group: int, sequence: Sequence, computed: int, unborn: int) -> int:
+        """Blocks of one group that a sequence, and those to be forked from it, have a right to:
+        what is known in chunks, what will be generated token by token."""
+        kind, size = self._groups[group], self.block_size
+        chunk = min(self._layout.chunk, max(1, sequence.num_known - computed))
+        each = kind.most_blocks(sequence.claim, size, chunk)
+        prompt = sequence.state.prompt_len
+        shared = prompt // size - kind.first_seen(prompt) // size
+        return each + unborn * max(0, each - shared)

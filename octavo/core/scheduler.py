@@ -1,23 +1,26 @@
 """Who computes which tokens in the next step, and what becomes of what was drawn.
 
 There is one rule: make `num_computed` catch up with `num_known`, within the budget. Prompts in
-chunks, decoding, prefix hits and resumed sequences are all that rule.
+chunks, decoding, prefix hits, forks and resumed sequences are all that rule.
 """
 
 from __future__ import annotations
 
 import bisect
-from collections.abc import Iterable
-from itertools import count
+from collections.abc import Iterable, Sequence as Several
+from itertools import count, groupby
 
 from octavo.base.log import logger
 from octavo.base.output import Delta, EngineStats
 from octavo.base.plan import NewSequence, Row, Sampled, StepPlan, StepResult
 from octavo.base.request import Request
 from octavo.base.settings import SchedulerSettings
+from octavo.core.beam_search import BeamSearch
 from octavo.core.kv_manager import KVManager
+from octavo.core.policies import QUEUE_ORDERS, VICTIMS
+from octavo.core.prefix import Prefix
 from octavo.core.queue import WaitingQueue
-from octavo.core.sequence import Sequence
+from octavo.core.sequence import RequestState, Sequence
 
 log = logger("scheduler")
 
@@ -25,22 +28,26 @@ log = logger("scheduler")
 class Scheduler:
     """Decides; computes nothing. `schedule` and `update` alternate.
 
-    `running` is kept in order of (priority, arrival). Each running sequence may take what the
-    budget leaves after one token for everyone behind it, so nobody starves; room for KV is taken
-    from the last in order, which this step has not come to yet.
+    `running` is kept in order of (priority, arrival, child). Each running sequence may take what
+    the budget leaves after one token for everyone behind it, so nobody starves; room for KV is
+    taken from those that this step has not come to yet.
     """
 
     def __init__(self, settings: SchedulerSettings, manager: KVManager) -> None:
         self._settings = settings
         self._manager = manager
+        self._order = QUEUE_ORDERS[settings.policy]()
+        self._victim = VICTIMS[settings.victim]()
         self._waiting = WaitingQueue()
         self._running: list[Sequence] = []
         self._live: dict[int, Sequence] = {}
-        self._ids: dict[str, int] = {}  # request id -> sequence id
+        self._states: dict[str, RequestState] = {}  # by request id
         self._dropped: list[int] = []  # sequences the worker shall forget
+        self._arrivals = count()
         self._numbers = count()
         self._steps = 0
         self._preemptions = 0
+        self._copies = 0
         self._query_tokens = 0
         self._hit_tokens = 0
         self._computed_tokens = 0
@@ -51,60 +58,70 @@ class Scheduler:
 
     def add(self, request: Request) -> None:
         """Let a request wait. Its id must not be in use."""
-        assert request.request_id not in self._ids, f"request {request.request_id} is here already"
-        number = next(self._numbers)
-        by_priority = self._settings.policy == "priority"
-        sequence = Sequence(
-            sequence_id=number,
+        assert request.request_id not in self._states, f"{request.request_id} is here already"
+        if request.fork_of in self._states:
+            for sequence in self._states[request.fork_of].alive.values():
+                if sequence.tables:
+                    self._manager.publish_tail(sequence)
+        beams = request.params.use_beam_search
+        state = RequestState(
             request=request,
-            order=(request.priority if by_priority else 0, number),
-            chain=self._manager.chain(request.cache_salt),
-            token_ids=list(request.prompt_token_ids),
+            number=next(self._arrivals),
+            search=BeamSearch(request) if beams else None,
+            unborn=request.params.n - 1,
         )
-        self._live[number] = sequence
-        self._ids[request.request_id] = number
-        self._waiting.push(sequence)
+        self._states[request.request_id] = state
+        tokens = list(request.prompt_token_ids)
+        prefix = self._manager.prefix(request.cache_salt, tokens)
+        self._waiting.push(self._sequence(state, 0, prefix))
 
-    def abort(self, request_ids: Iterable[str]) -> None:
-        """Forget requests, wherever they are; unknown ids are those that finished just before."""
-        for request_id in request_ids:
-            if request_id in self._ids:
-                self._finish(self._live[self._ids[request_id]])
+    def abort(self, request_id: str, child: int | None = None) -> None:
+        """Forget a request, or one sequence of it, wherever it is; unknown are those that finished
+        just before."""
+        state = self._states.get(request_id)
+        if state is not None:
+            doomed = state.alive.values() if child is None else [state.alive.get(child)]
+            for sequence in list(doomed):
+                if sequence is not None:
+                    self._finish(sequence)
 
     def schedule(self) -> StepPlan:
         """Plan one step. Advances `num_computed`, as if the step had been computed."""
+        self._manager.begin()
         new: list[NewSequence] = []
         rows: list[Row] = []
         preempted = self._preemptions
         budget = self._settings.max_num_batched_tokens
-        index = 0
-        while index < len(self._running) and self._make_room(self._running[index]):
-            behind = len(self._running) - index - 1
-            rows.append(self._row(self._running[index], budget - behind))
-            budget -= rows[-1].length
-            index += 1
+        todo = [sequence for sequence in self._running if not sequence.is_idle]
+        while todo:
+            sequence = todo.pop(0)
+            length = min(sequence.num_known - sequence.num_computed, budget - len(todo))
+            if self._make_room(sequence, length, rows, todo):
+                rows.append(self._row(sequence, length, new))
+                budget -= length
         if self._preemptions == preempted:
             self._admit(budget, new, rows)
         self._steps += 1
         dropped, self._dropped = self._dropped, []
-        return StepPlan(self._steps, new, rows, dropped)
+        copies = self._manager.take_copies()
+        self._copies += len(copies)
+        return StepPlan(self._steps, new, rows, dropped, copies)
 
     def update(self, plan: StepPlan, result: StepResult) -> list[Delta]:
         """Take in what was drawn; sequences aborted meanwhile are passed over. A step that failed
         ends its sequences with an error."""
         assert plan.step == result.step, (plan.step, result.step)
         self._manager.settle(written=result.error is None)
+        deltas: list[Delta] = []
         if result.error is not None:
-            return [
-                self._fail(self._live[row.sequence_id], result.error)
-                for row in plan.rows
-                if row.sequence_id in self._live
-            ]
-        return [
-            self._take(self._live[drawn.sequence_id], drawn)
-            for drawn in result.rows
-            if drawn.sequence_id in self._live
-        ]
+            for row in plan.rows:
+                if row.sequence_id in self._live:
+                    deltas += self._fail(self._live[row.sequence_id], result.error, written=False)
+            return deltas
+        for sequence_id, drawn in groupby(result.rows, key=lambda sampled: sampled.sequence_id):
+            if sequence_id in self._live:
+                deltas += self._advance(self._live[sequence_id], list(drawn))
+        return deltas
 
     def stats(self) -> EngineStats:
         pools = self._manager.pools
@@ -114,70 +131,135 @@ class Scheduler:
             kv_blocks_used=sum(pool.num_used for pool in pools),
             kv_blocks=sum(pool.num_blocks - 1 for pool in pools),
             preemptions_total=self._preemptions,
+            kv_copies_total=self._copies,
             prefix_query_tokens_total=self._query_tokens,
             prefix_hit_tokens_total=self._hit_tokens,
             computed_tokens_total=self._computed_tokens,
             steps_total=self._steps,
         )
 
-    def _row(self, sequence: Sequence, most: int) -> Row:
+    # ---- planning ----
+
+    def _row(self, sequence: Sequence, length: int, new: list[NewSequence]) -> Row:
+        """Of a sequence that has blocks for so many more tokens."""
+        assert length >= 1, f"sequence {sequence.sequence_id}: {length} tokens"
+        if not sequence.is_introduced:
+            sequence.is_introduced = True
+            new.append(_introduce(sequence))
         start = sequence.num_computed
-        length = min(sequence.num_known - start, most)
-        assert length >= 1, f"sequence {sequence.sequence_id}: {length} tokens of {most}"
         sequence.num_computed += length
         sequence.check()
         self._computed_tokens += length
         self._manager.publish(sequence)
-        samples = sequence.num_computed == sequence.num_known
-        return Row(sequence.sequence_id, start, length, self._manager.unsent(sequence), samples)
+        kept, blocks = self._manager.unsent(sequence)
+        return Row(sequence.sequence_id, start, length, kept, blocks, _draws(sequence))
 
-    def _make_room(self, sequence: Sequence) -> bool:
-        """Find blocks for a running sequence, at the cost of the last in order; False if that is
-        the sequence itself."""
-        while not self._manager.grow(sequence):
-            victim = self._running.pop()
+    def _make_room(
+        self, sequence: Sequence, length: int, rows: Several[Row], todo: list[Sequence]
+    ) -> bool:
+        """Find blocks for a running sequence, at the cost of one that has no row yet; False if that
+        is the sequence itself."""
+        scheduled = {row.sequence_id for row in rows}
+        while not self._manager.extend(sequence, sequence.num_computed + length):
+            others = [s for s in self._running if s.sequence_id not in scheduled]
+            victim = self._victim.pick(
+                [s for s in others if not s.reserves] or others, self._manager.lost
+            )
             self._preempt(victim)
             if victim is sequence:
                 assert self._running, "the pool cannot hold one sequence; the door let it in"
                 return False
+            if victim in todo:
+                todo.remove(victim)
         return True
 
     def _admit(self, budget: int, new: list[NewSequence], rows: list[Row]) -> None:
-        """Start waiting sequences in order, each only if its whole known length fits."""
-        while self._waiting and budget > 0 and len(self._running) < self._settings.max_num_seqs:
-            sequence = self._waiting.peek()
-            watermark = self._settings.watermark if self._running else 0.0
-            if not self._manager.admit(sequence, watermark):
+        """Start waiting sequences in order, each only if memory for it is free."""
+        while self._waiting and budget > 0:
+            sequence = self._next()
+            if not self._find_room(sequence):
                 return
             self._waiting.remove(sequence)
-            bisect.insort(self._running, sequence, key=lambda s: s.order)
+            self._run(sequence)
             self._count_hit(sequence)
-            new.append(_introduce(sequence))
-            rows.append(self._row(sequence, budget))
-            budget -= rows[-1].length
+            length = min(sequence.num_known - sequence.num_computed, budget)
+            there = self._manager.extend(sequence, sequence.num_computed + length)
+            assert there, "admission promised these blocks"
+            rows.append(self._row(sequence, length, new))
+            budget -= length
+
+    def _next(self) -> Sequence:
+        """Who starts next: a beam that others wait for, else as the policy says."""
+        for running in self._running:
+            if running.is_idle:
+                for beam in running.state.alive.values():
+                    if beam in self._waiting:
+                        return beam
+        first = self._waiting.first(self._order.width)
+        return self._order.pick(first, self._manager.count_hit)
+
+    def _find_room(self, sequence: Sequence) -> bool:
+        """Admit a waiting sequence, if there is a place for it and memory. Where all that run wait
+        for beams that wait, the last of another request gives way."""
+        while True:
+            idle = all(running.is_idle for running in self._running)
+            taken = sum(self._slots_of(running) for running in self._running)
+            if taken + self._slots_of(sequence) <= self._settings.max_num_seqs and (
+                self._manager.admit(sequence, 0.0 if idle else self._settings.watermark)
+            ):
+                return True
+            others = [s for s in self._running if s.state is not sequence.state]
+            if not idle or not others:
+                return False
+            self._preempt(others[-1])
+
+    def _slots_of(self, sequence: Sequence) -> int:
+        return min(1 + sequence.state.unborn, self._settings.max_num_seqs)
+
+    def _run(self, sequence: Sequence) -> None:
+        bisect.insort(self._running, sequence, key=lambda s: s.order)
 
     def _count_hit(self, sequence: Sequence) -> None:
         """Resumed sequences find their own blocks again; that is no hit worth counting."""
-        if sequence.prompt_hit is None:
-            sequence.prompt_hit = sequence.num_cached
+        state = sequence.state
+        if state.prompt_hit is None:
+            state.prompt_hit = sequence.num_cached
             self._query_tokens += sequence.num_known
             self._hit_tokens += sequence.num_cached
 
     def _preempt(self, sequence: Sequence) -> None:
-        lost = sequence.num_computed
+        lost, state = self._manager.lost(sequence), sequence.state
+        self._running.remove(sequence)
         self._manager.free(sequence)
         self._dropped.append(sequence.sequence_id)
+        sequence.likeliest = None
         self._waiting.push(sequence)
         self._preemptions += 1
+        state.preemptions += 1
+        if state.preemptions >= self._settings.max_preemptions:
+            for sibling in state.alive.values():
+                sibling.reserves = True
         log.warning(
             "request %s preempted: %d computed tokens freed, KV memory is full; a larger "
-            "--kv-memory or a smaller --max-num-seqs avoids this (preemption %d)",
-            sequence.request.request_id,
+            "--kv-memory, a smaller --max-num-seqs or --admission whole avoids this (preemption "
+            "%d)",
+            state.request.request_id,
             lost,
             self._preemptions,
         )
 
-    def _take(self, sequence: Sequence, drawn: Sampled) -> Delta:
+    # ---- what came of it ----
+
+    def _advance(self, sequence: Sequence, drawn: list[Sampled]) -> list[Delta]:
+        """Take in a row's draws, one for each child that is born now or was."""
+        if sequence.state.search is not None:
+            return self._search(sequence, sequence.state.search, drawn[0])
+        sequence.state.unborn = 0
+        siblings = [self._fork(sequence, sampled.child) for sampled in drawn[1:]]
+        pairs = zip([sequence, *siblings], drawn, strict=True)
+        return [delta for one, sampled in pairs for delta in self._take(one, sampled)]
+
+    def _take(self, sequence: Sequence, drawn: Sampled) -> list[Delta]:
         if drawn.error is not None:
             return self._fail(sequence, drawn.error)
         reason = stop = None
@@ -187,34 +269,128 @@ class Scheduler:
             taken += 1
         if reason is not None:
             self._finish(sequence)
-        return Delta(
+        delta = Delta(
             request_id=sequence.request.request_id,
+            index=sequence.child,
             token_ids=drawn.token_ids[:taken],
             logprobs=drawn.logprobs and drawn.logprobs[:taken],
             finish_reason=reason,
             stop_reason=stop,
-            num_cached_tokens=sequence.prompt_hit or 0,
+            num_cached_tokens=sequence.state.prompt_hit or 0,
         )
+        return [delta]
 
-    def _fail(self, sequence: Sequence, why: str) -> Delta:
-        self._finish(sequence)
-        return Delta(sequence.request.request_id, [], finish_reason="error", error=why)
+    def _search(self, sequence: Sequence, search: BeamSearch, drawn: Sampled) -> list[Delta]:
+        """A beam's likeliest tokens; when all beams have told theirs, the next beams."""
+        state = sequence.state
+        if drawn.error is not None or drawn.logprobs is None:
+            return self._fail(sequence, drawn.error or "the step told no logprobs")
+        sequence.likeliest = drawn.logprobs[0]
+        old = [state.alive[i] for i in range(len(search.beams))]
+        told = [beam.likeliest for beam in old if beam.likeliest is not None]
+        if len(told) < len(old):
+            return []
+        state.unborn = 0
+        parents = search.advance(told)
+        if not search.done:
+            self._next_beams(state, search, [old[i] for i in parents])
+        for beam in old:
+            self._finish(beam)
+        return self._hypotheses(state, search) if search.done else []
 
-    def _finish(self, sequence: Sequence) -> None:
-        del self._live[sequence.sequence_id], self._ids[sequence.request.request_id]
+    def _next_beams(
+        self, state: RequestState, search: BeamSearch, parents: list[Sequence]
+    ) -> None:
+        """Each beam is a fork of the one that it continues, whose place it takes."""
+        for child, parent in enumerate(parents):
+            beam = self._fork(parent, child)
+            beam.token_ids.append(search.beams[child].token_ids[-1])
+
+    def _hypotheses(self, state: RequestState, search: BeamSearch) -> list[Delta]:
+        shown = state.request.params.logprobs is not None
+        return [
+            Delta(
+                request_id=state.request.request_id,
+                index=index,
+                token_ids=found.beam.token_ids,
+                logprobs=found.beam.logprobs if shown else None,
+                finish_reason=search.finish_reason(found),
+                num_cached_tokens=state.prompt_hit or 0,
+                score=found.beam.total,
+            )
+            for index, found in enumerate(search.hypotheses)
+        ]
+
+    def _fork(self, parent: Sequence, child: int) -> Sequence:
+        """A sequence that shares all blocks of its parent; where too many run, it waits."""
+        token_ids = list(parent.token_ids)
+        forked = self._sequence(parent.state, child, parent.prefix.fork(token_ids))
+        forked.reserves = parent.reserves
+        if len(self._running) < self._settings.max_num_seqs or parent.state.search:
+            self._manager.fork(parent, forked)
+            self._run(forked)
+        else:
+            self._waiting.push(forked)
+        return forked
+
+    def _sequence(self, state: RequestState, child: int, prefix: Prefix) -> Sequence:
+        sequence = Sequence(
+            sequence_id=next(self._numbers),
+            state=state,
+            child=child,
+            order=(self._order.rank(state.request), state.number, child),
+            prefix=prefix,
+            token_ids=prefix.token_ids,
+            reserves=self._settings.admission == "whole",
+        )
+        self._live[sequence.sequence_id] = sequence
+        state.alive[child] = sequence
+        return sequence
+
+    def _fail(self, sequence: Sequence, why: str, written: bool = True) -> list[Delta]:
+        """End a sequence; in a beam search or before it is forked, the whole request."""
+        state = sequence.state
+        whole = state.search is not None or state.unborn > 0
+        doomed = list(state.alive.values()) if whole else [sequence]
+        for one in doomed:
+            self._finish(one, written)
+        children = range(state.request.params.n) if whole else [sequence.child]
+        request_id = state.request.request_id
+        return [
+            Delta(request_id, [], index=child, finish_reason="error", error=why)
+            for child in children
+        ]
+
+    def _finish(self, sequence: Sequence, written: bool = True) -> None:
+        """Forget a sequence. `written`: what it has computed may be found by others."""
+        state = sequence.state
+        del self._live[sequence.sequence_id]
+        if state.alive.get(sequence.child) is sequence:  # else another beam has its place
+            del state.alive[sequence.child]
+        if not state.alive:
+            del self._states[state.request.request_id]
         if self._waiting.remove(sequence):
             return
         self._running.remove(sequence)
-        self._manager.free(sequence)
+        self._manager.free(sequence, written)
         self._dropped.append(sequence.sequence_id)
 
 
+def _draws(sequence: Sequence) -> tuple[int, ...]:
+    """Children whose next token its last row draws: itself, and those to be forked from it."""
+    if sequence.num_computed < sequence.num_known:
+        return ()
+    unborn = 0 if sequence.state.search else sequence.state.unborn
+    return tuple(range(sequence.child, sequence.child + 1 + unborn))
+
+
 def _introduce(sequence: Sequence) -> NewSequence:
-    request = sequence.request
+    request, search = sequence.request, sequence.state.search
     return NewSequence(
         sequence_id=sequence.sequence_id,
         token_ids=list(sequence.token_ids),
         prompt_len=len(request.prompt_token_ids),
         params=request.params,
         stop_ids=(*request.eos_token_ids, *request.params.stop_ids),
+        logprobs=search.num_logprobs if search else request.params.logprobs,
     )

@@ -1,12 +1,39 @@
-"""One stream of tokens being generated, as the scheduler sees it."""
+"""One stream of tokens being generated, and the request it belongs to, as the scheduler sees them."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 
 from octavo.base.output import FinishReason
+from octavo.base.plan import TokenLogprobs
 from octavo.base.request import Request
-from octavo.core.hash_chain import HashChain
+from octavo.core.beam_search import BeamSearch
+from octavo.core.prefix import Prefix
+
+
+@dataclass(slots=True, eq=False)
+class RequestState:
+    """A request and what its sequences have in common."""
+
+    request: Request
+    number: int  # of arrival
+    search: BeamSearch | None = None
+    unborn: int = 0  # sequences that will be forked when the prompt is computed
+    alive: dict[int, Sequence] = field(default_factory=dict)  # by child
+    preemptions: int = 0
+    prompt_hit: int | None = None  # prompt tokens found at first admission
+    miss: str | None = None  # why not more
+    epoch: str = ""  # weights that the latest tokens are of
+
+    @property
+    def prompt_len(self) -> int:
+        return len(self.request.prompt_token_ids)
+
+    @property
+    def final_len(self) -> int:
+        """Tokens of each sequence at its end, at most."""
+        assert self.request.params.max_tokens is not None, "the door left it open"
+        return self.prompt_len + self.request.params.max_tokens
 
 
 @dataclass(slots=True, eq=False)
@@ -15,16 +42,24 @@ class Sequence:
     num_known - num_computed >= 1."""
 
     sequence_id: int
-    request: Request
-    order: tuple[int, int]  # (priority, arrival); smaller runs first, larger is preempted first
-    chain: HashChain
+    state: RequestState
+    child: int  # index in its request
+    order: tuple[int, int, int]  # (priority, arrival, child); smaller runs first
+    prefix: Prefix
     token_ids: list[int]  # known: prompt, then what was generated
+    reserves: bool = False  # holds a claim on blocks for all it may ever generate
     tables: list[list[int]] = field(default_factory=list)  # per KV group; empty when not running
+    slid: list[int] = field(default_factory=list)  # blocks at the front of each that are null
     num_cached: int = 0
     num_computed: int = 0
     num_published: int = 0  # blocks whose content the index was told of
-    num_sent: int = 0  # blocks of each table that the worker knows
-    prompt_hit: int | None = None  # prompt tokens found by hash at first admission
+    is_introduced: bool = False  # the worker knows it
+    num_sent: int = 0  # blocks of each table that are as the worker knows them
+    likeliest: TokenLogprobs | None = None  # its next tokens, while siblings compute theirs
+
+    @property
+    def request(self) -> Request:
+        return self.state.request
 
     @property
     def num_known(self) -> int:
@@ -32,7 +67,19 @@ class Sequence:
 
     @property
     def num_generated(self) -> int:
-        return len(self.token_ids) - len(self.request.prompt_token_ids)
+        return len(self.token_ids) - self.state.prompt_len
+
+    @property
+    def claim(self) -> int:
+        """Tokens that it has a right to blocks for. The last token is never computed."""
+        if not self.reserves:
+            return self.num_known
+        return max(self.num_known, self.state.final_len - 1)
+
+    @property
+    def is_idle(self) -> bool:
+        """Nothing to compute: it waits for its siblings in a beam search."""
+        return self.likeliest is not None
 
     def check(self) -> None:
         counts = (self.num_cached, self.num_computed, self.num_known)
@@ -41,13 +88,12 @@ class Sequence:
     def append(self, token_id: int) -> tuple[FinishReason | None, int | None]:
         """Add a generated token; why it ends the sequence, if it does, and the stop id."""
         self.token_ids.append(token_id)
-        request, generated = self.request, self.num_generated
-        if generated >= request.params.min_tokens:
+        request = self.request
+        if self.num_generated >= request.params.min_tokens:
             if token_id in request.eos_token_ids:
                 return "stop", None
             if token_id in request.params.stop_ids:
                 return "stop", token_id
-        assert request.params.max_tokens is not None, "the door left it open"
-        if generated >= request.params.max_tokens:
+        if self.num_known >= self.state.final_len:
             return "length", None
         return None, None

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from octavo.base.kv import KVLayout
 from octavo.base.progress import progress
 from octavo.base.settings import EngineSettings
-from octavo.core.hash_chain import root_digest
+from octavo.core.prefix import root_digest
 from octavo.core.kv_manager import KVManager
 from octavo.core.scheduler import Scheduler
 from octavo.engine.backends import Backend, NativeBackend, TorchBackend
@@ -99,7 +99,8 @@ def build_engine(settings: EngineSettings, files: ModelFiles) -> Engine:
     digest = root_digest(
         {"model": str(files.path), "dtype": dtype, "weights": backend.weight_format}
     )
-    manager = KVManager(layout, digest, settings.cache.prefix_caching)
+    cache = settings.cache
+    manager = KVManager(layout, digest, cache.prefix_caching, cache.prefix_index)
     worker = Worker(backend.load(layout, watch), layout)
     return Engine(info, Scheduler(settings.scheduler, manager), InProcessExecutor(worker))
 
@@ -130,6 +131,8 @@ def _plan_memory(
 ) -> KVLayout:
     memory = Memory(free_memory(device), backend.weight_bytes(), backend.smaller())
     budget = kv_budget(settings, spec, memory, device, longest)
-    layout = kv_layout(spec.kv_groups, settings.cache.block_size, budget)
+    chunk = settings.scheduler.max_num_batched_tokens
+    size = settings.cache.block_size
+    layout = kv_layout(spec.kv_groups, size, budget, chunk=chunk, longest=longest)
     check_fit(layout, budget, longest)
     return layout

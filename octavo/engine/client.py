@@ -47,6 +47,14 @@ SLEEPING_THREADS = {"OMP_WAIT_POLICY": "passive"}
 STOP_SECONDS = 5.0  # how long a stopping process may take before it is killed
 
 
+class _Stream:
+    """Deltas of one request on their way to its reader."""
+
+    def __init__(self, request: Request) -> None:
+        self.queue: asyncio.Queue[Delta | None] = asyncio.Queue()  # None: no more will come
+        self.unfinished = set(range(request.params.n))
+
+
 class AsyncEngine:
     """One engine process and the streams it feeds. Made by `start`, in a running event loop."""
 
@@ -59,7 +67,7 @@ class AsyncEngine:
         self._process: asyncio.subprocess.Process
         self._pipe = Pipe(self._take)
         self._answers: asyncio.Queue[bytes] = asyncio.Queue()  # while it starts
-        self._streams: dict[str, asyncio.Queue[Delta | None]] = {}
+        self._streams: dict[str, _Stream] = {}
         self._watching: asyncio.Task[None] | None = None  # since it is ready
 
     @classmethod
@@ -84,7 +92,8 @@ class AsyncEngine:
         return engine
 
     async def generate(self, request: Request) -> AsyncGenerator[Delta, None]:
-        """Deltas of one request, the last with a finish reason. Leaving early aborts it.
+        """Deltas of one request, the last of each sequence with a finish reason. Leaving early aborts
+        it.
 
         Raises:
             RequestError: the request's id is in use.
@@ -97,21 +106,30 @@ class AsyncEngine:
             raise RequestError(f"request_id {request.request_id!r} is in use", "request_id")
         if len(self._streams) >= self._most:
             raise QueueFullError(f"{self._most} requests run or wait already", RETRY_SECONDS)
-        queue = self._streams[request.request_id] = asyncio.Queue()
-        finished = False
+        stream = self._streams[request.request_id] = _Stream(request)
         try:
             self._send(Add(request))
-            while not finished:
-                delta = await queue.get()
+            while stream.unfinished:
+                delta = await stream.queue.get()
                 if delta is None:
                     raise EngineDeadError(self.dead or "the engine was closed")
-                finished = delta.finish_reason is not None
-                yield delta
+                if delta.index in stream.unfinished:  # not aborted meanwhile
+                    if delta.finish_reason is not None:
+                        stream.unfinished.remove(delta.index)
+                    yield delta
         finally:
             del self._streams[request.request_id]
-            if not finished and self.dead is None:
+            if stream.unfinished and self.dead is None:
                 with contextlib.suppress(EngineDeadError):  # then there is nothing to abort
-                    self._send(Abort([request.request_id]))
+                    self._send(Abort(request.request_id))
+
+    def abort(self, request_id: str, child: int) -> None:
+        """End one sequence of a request whose deltas are being read; no more come of it."""
+        stream = self._streams.get(request_id)
+        if stream is not None and child in stream.unfinished:
+            stream.unfinished.remove(child)
+            with contextlib.suppress(EngineDeadError):
+                self._send(Abort(request_id, child))
 
     async def close(self) -> None:
         """End the process; streams still open raise EngineDeadError."""
@@ -179,8 +197,8 @@ class AsyncEngine:
         assert isinstance(message, Outputs), message
         self.stats = message.stats
         for delta in message.deltas:
-            if queue := self._streams.get(delta.request_id):
-                queue.put_nowait(delta)
+            if stream := self._streams.get(delta.request_id):
+                stream.queue.put_nowait(delta)
 
     async def _watch(self) -> None:
         code = await self._process.wait()
@@ -192,8 +210,8 @@ class AsyncEngine:
         """Every stream, and every later request, raises EngineDeadError."""
         self.dead = self.dead or why
         self.stats = msgspec.structs.replace(self.stats, running=0, waiting=0, kv_blocks_used=0)
-        for queue in self._streams.values():
-            queue.put_nowait(None)
+        for stream in self._streams.values():
+            stream.queue.put_nowait(None)
 
 
 def _cause(code: int) -> str:

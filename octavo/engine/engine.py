@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
 from octavo.base.output import Delta, EngineStats, OpCost
 from octavo.base.plan import StepResult
 from octavo.base.request import Request
@@ -36,8 +34,8 @@ class Engine:
     def add(self, request: Request) -> None:
         self._scheduler.add(request)
 
-    def abort(self, request_ids: Iterable[str]) -> None:
-        self._scheduler.abort(request_ids)
+    def abort(self, request_id: str, child: int | None = None) -> None:
+        self._scheduler.abort(request_id, child)
 
     def step(self) -> list[Delta]:
         plan = self._scheduler.schedule()

@@ -19,6 +19,7 @@ class LocalEngine:
         self.engine = engine
         self._lock = threading.Lock()
         self._inboxes: dict[str, deque[Delta]] = {}  # of unfinished requests, by id
+        self._unfinished: dict[str, set[int]] = {}  # their sequences
 
     def generate(self, requests: Sequence[Request]) -> Generator[Delta, None, None]:
         """Deltas of all requests as they come, until each has finished. Leaving early aborts."""
@@ -29,13 +30,14 @@ class LocalEngine:
                 for request in requests:
                     self.engine.add(request)
                     self._inboxes[request.request_id] = inbox
+                    self._unfinished[request.request_id] = set(range(request.params.n))
             while any(request_id in self._inboxes for request_id in mine):
                 self._step_unless(inbox)
                 while inbox:
                     delta = inbox.popleft()
-                    if delta.request_id in self._inboxes:  # not aborted meanwhile
+                    if delta.index in self._unfinished.get(delta.request_id, ()):
                         if delta.finish_reason is not None:
-                            del self._inboxes[delta.request_id]
+                            self._ended(delta.request_id, delta.index)
                         yield delta
         finally:
             self.abort(mine)
@@ -43,12 +45,26 @@ class LocalEngine:
     def abort(self, request_ids: Collection[str]) -> None:
         """Forget requests and free their blocks; nothing happens to those that have finished."""
         with self._lock:
-            self.engine.abort(request_ids)
             for request_id in request_ids:
+                self.engine.abort(request_id)
                 self._inboxes.pop(request_id, None)
+                self._unfinished.pop(request_id, None)
+
+    def abort_child(self, request_id: str, child: int) -> None:
+        """The same for one sequence of a request."""
+        with self._lock:
+            self.engine.abort(request_id, child)
+        if child in self._unfinished.get(request_id, ()):
+            self._ended(request_id, child)
+
+    def _ended(self, request_id: str, child: int) -> None:
+        self._unfinished[request_id].remove(child)
+        if not self._unfinished[request_id]:
+            del self._unfinished[request_id], self._inboxes[request_id]
 
     def _step_unless(self, inbox: deque[Delta]) -> None:
         with self._lock:
             if not inbox:  # another thread's step may have filled it meanwhile
                 for delta in self.engine.step():
-                    self._inboxes[delta.request_id].append(delta)
+                    if delta.request_id in self._inboxes:
+                        self._inboxes[delta.request_id].append(delta)

@@ -44,7 +44,7 @@ def serve(engine: Engine, socket: zmq.Socket[bytes]) -> None:
             if isinstance(message, Add):
                 engine.add(message.request)
             elif isinstance(message, Abort):
-                engine.abort(message.request_ids)
+                engine.abort(message.request_id, message.child)
                 socket.send(encode(Outputs([], engine.stats)))
         deltas = engine.step()
         socket.send(encode(Outputs(deltas, engine.stats)))

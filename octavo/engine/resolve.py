@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from octavo.base.errors import CapacityError, ConfigError
 from octavo.base.settings import CacheSettings, EngineSettings, ModelSettings
 from octavo.base.units import parse_bytes, show_bytes
-from octavo.models.memory import blocks_for, kv_bytes_for
+from octavo.models.memory import kv_bytes_for
 from octavo.models.spec import ModelSpec
 
 KV_SHARE = {"cpu": 0.5, "cuda": 0.85}  # of what the weights leave free, unless told
@@ -119,6 +119,11 @@ def _stated(cache: CacheSettings, memory: Memory) -> int:
 
 
 def _most(settings: EngineSettings, spec: ModelSpec, longest: int) -> int:
-    size = settings.cache.block_size
-    num_blocks = settings.scheduler.max_num_seqs * blocks_for(longest, size)
-    return kv_bytes_for(spec.kv_groups, size, num_blocks)
+    scheduler = settings.scheduler
+    return kv_bytes_for(
+        spec.kv_groups,
+        settings.cache.block_size,
+        longest,
+        sequences=scheduler.max_num_seqs,
+        chunk=min(scheduler.max_num_batched_tokens, longest),
+    )

@@ -23,7 +23,10 @@ class Add(msgspec.Struct, frozen=True, tag=True):
 
 
 class Abort(msgspec.Struct, frozen=True, tag=True):
-    request_ids: list[str]
+    """A request, or one sequence of it."""
+
+    request_id: str
+    child: int | None = None
 
 
 class Stop(msgspec.Struct, frozen=True, tag=True):

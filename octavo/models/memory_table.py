@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from octavo.base.kv import KVGroup, KVLayout
+from collections.abc import Iterator
+
+from octavo.base.kv import KVLayout, Pool
 from octavo.base.units import show_bytes
 from octavo.models.kv_groups import kv_bytes_per_token
-from octavo.models.memory import full_length_requests, num_parameters
+from octavo.models.memory import longest_sequence, num_parameters
 from octavo.models.spec import ModelSpec
 
 _Row = tuple[str, str, str]  # what, how much, of which kind
@@ -22,7 +24,7 @@ def memory_table(
     runner: str,
 ) -> str:
     """Drawn text, several lines; `runner` is what computes."""
-    tokens = layout.max_tokens
+    longest = longest_sequence(layout)
     rows = [
         (
             "weights",
@@ -30,13 +32,13 @@ def memory_table(
             f"{num_parameters(spec):,} parameters, {weight_format}",
         ),
         ("KV per token", show_bytes(kv_bytes_per_token(layout.groups)), kv_dtype),
-        *(_group_row(group, layout.block_size) for group in layout.groups),
-        ("KV blocks", f"{tokens // layout.block_size:,}", "usable, of each group"),
-        ("KV tokens", f"{tokens:,}", ""),
+        *_group_rows(layout),
+        *(("KV blocks", f"{pool.num_blocks - 1:,}", _users(layout, pool)) for pool in layout.pools),
+        ("KV tokens", "any" if longest is None else f"{longest:,}", "of one sequence"),
         ("KV total", show_bytes(layout.total_bytes), "null blocks included"),
         (
             "requests",
-            f"{full_length_requests(layout, max_model_len):,}",
+            f"{layout.sequences(max_model_len):,}",
             f"fit at once with {max_model_len:,} tokens each",
         ),
         ("computed by", "", runner),
@@ -44,9 +46,21 @@ def memory_table(
     return _draw(rows)
 
 
-def _group_row(group: KVGroup, block_size: int) -> _Row:
-    what = f"{block_size} tokens, {len(group.layers)} layers, {group.name}"
-    return "KV block", show_bytes(group.page_bytes(block_size)), what
+def _group_rows(layout: KVLayout) -> Iterator[_Row]:
+    """A row for each kind of attention, which may have been cut into several groups."""
+    for name in dict.fromkeys(group.name for group in layout.groups):
+        numbers = [g for g, group in enumerate(layout.groups) if group.name == name]
+        page = layout.pools[layout.pool_of(numbers[0])].page_bytes
+        layers = sum(len(layout.groups[g].layers) for g in numbers)
+        cut = f" in {len(numbers)} groups" if len(numbers) > 1 else ""
+        what = f"{layout.block_size} tokens, {layers} layers{cut}, {name}"
+        yield "KV block", show_bytes(page), what
+
+
+def _users(layout: KVLayout, pool: Pool) -> str:
+    if len(layout.pools) == 1:
+        return "usable"
+    return f"usable by {', '.join(layout.groups[g].name for g in pool.groups)}"
 
 
 def _draw(rows: list[_Row]) -> str:

@@ -29,8 +29,10 @@ class LayerPages:
     group: int
 
 
-def allocate(native: Native, spec: ModelSpec, layout: KVLayout, dtype: str) -> list[LayerPages]:
-    """Every layer's place, in order of layers.
+def allocate(
+    native: Native, spec: ModelSpec, layout: KVLayout, dtype: str
+) -> tuple[list[Memory], list[LayerPages]]:
+    """The pools' memory, and every layer's place in order of layers.
 
     Raises:
         ConfigError: the kernels cannot read blocks of this size.
@@ -42,12 +44,15 @@ def allocate(native: Native, spec: ModelSpec, layout: KVLayout, dtype: str) -> l
     pools = [native.Memory(pool.page_bytes * pool.num_blocks) for pool in layout.pools]
     places: dict[int, LayerPages] = {}
     for g, group in enumerate(layout.groups):
-        page_bytes, start = group.page_bytes(layout.block_size), 0
+        pool = layout.pools[layout.pool_of(g)]
+        start = 0
         for n in group.layers:
             attention = spec.layers[n].attention
             token = attention.num_kv_heads * ITEMSIZE[dtype] * layout.block_size
             middle = start + token * attention.head_dim
-            places[n] = LayerPages(pools[layout.pool_of(g)], page_bytes, start, middle, g)
+            places[n] = LayerPages(
+                pools[layout.pool_of(g)], pool.page_bytes, start, middle, g
+            )
             start = middle + token * attention.v_head_dim
-        assert start == page_bytes, f"a page of {page_bytes} bytes, {start} used"
-    return [places[n] for n in range(len(spec.layers))]
+        assert start == group.page_bytes(layout.block_size) <= pool.page_bytes, (start, pool)
+    return pools, [places[n] for n in range(len(spec.layers))]

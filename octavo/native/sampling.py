@@ -40,7 +40,7 @@ def sample(pool: Pool, logits: NDArray[np.float32], rows: Sequence[SamplingRow])
         return []
     vocab = logits.shape[1]
     drawn = np.empty((len(rows), 4))
-    width = min(vocab, max(row.params.logprobs or 0 for row in rows))
+    width = min(vocab, max(row.logprobs or 0 for row in rows))
     likely = np.empty((len(rows), width, 2))
     known = [row.known if _penalised(row.params) else _NONE for row in rows]
     tokens = np.concatenate(known, dtype=np.int32, casting="same_kind")
@@ -87,7 +87,7 @@ def _drawn(row: SamplingRow, found: list[float], top: Doubles) -> Drawn:
     token, peak, logprob, rank = found
     if error := fault(peak):
         return Drawn(-1, error=error)
-    count = row.params.logprobs
+    count = row.logprobs
     if count is None:
         return Drawn(int(token))
     likeliest = [(int(token), logprob) for token, logprob in top[:count].tolist()]

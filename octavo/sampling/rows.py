@@ -31,6 +31,7 @@ class SamplingRow(msgspec.Struct, frozen=True, eq=False):
     prompt_len: int
     token_ids: NDArray[np.int64] | NDArray[np.int32]  # those before `position`; more are ignored
     stop_ids: tuple[int, ...]  # masked until `min_tokens` are generated
+    logprobs: int | None = None  # likeliest tokens to tell of; None: nothing
 
     @property
     def known(self) -> NDArray[np.int64] | NDArray[np.int32]:

@@ -57,9 +57,9 @@ def _asked_logprobs(
     raw: Tensor, rows: Sequence[SamplingRow], tokens: Sequence[int], errors: Sequence[str | None]
 ) -> dict[int, TokenLogprobs]:
     """By row, for sound rows that want them."""
-    asked = [i for i, row in enumerate(rows) if row.params.logprobs is not None and not errors[i]]
+    asked = [i for i, row in enumerate(rows) if row.logprobs is not None and not errors[i]]
     if not asked:
         return {}
-    counts = [rows[i].params.logprobs or 0 for i in asked]
+    counts = [rows[i].logprobs or 0 for i in asked]
     found = token_logprobs(select(raw, asked), [tokens[i] for i in asked], counts)
     return dict(zip(asked, found, strict=True))

@@ -19,14 +19,14 @@ from octavo.worker.states import SequenceState, States
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """One step's input. T tokens, S rows that sample."""
+    """One step's input. T tokens, S draws: the next token of S children."""
 
     token_ids: np.ndarray  # [T] int32
     positions: np.ndarray  # [T] int64
     attention: AttentionBatch
     chosen: np.ndarray  # [S] int64: tokens whose logits are wanted
     sampling: list[SamplingRow]  # S
-    sequence_ids: list[int]  # S
+    drawn_for: list[tuple[int, int]]  # S: sequence id, child
 
 
 def build_batch(plan: StepPlan, states: States, block_size: int, num_groups: int) -> Batch:
@@ -41,7 +41,8 @@ def build_batch(plan: StepPlan, states: States, block_size: int, num_groups: int
         for state, row in zip(held, rows, strict=True)
     ]
     offsets = np.repeat(starts - row_starts[:-1], lengths)  # [T]: of positions from indices
-    chosen = [i for i, row in enumerate(rows) if row.samples]
+    draws = [(i, child) for i, row in enumerate(rows) for child in row.draws]
+    chosen = [i for i, _ in draws]
     return Batch(
         token_ids=np.concatenate(tokens),
         positions=np.arange(len(offsets), dtype=np.int64) + offsets,
@@ -52,8 +53,8 @@ def build_batch(plan: StepPlan, states: States, block_size: int, num_groups: int
             block_size=block_size,
         ),
         chosen=row_starts[1:][chosen].astype(np.int64) - 1,
-        sampling=[_sampling_row(held[i]) for i in chosen],
-        sequence_ids=[rows[i].sequence_id for i in chosen],
+        sampling=[_sampling_row(held[i], child) for i, child in draws],
+        drawn_for=[(rows[i].sequence_id, child) for i, child in draws],
     )
 
 
@@ -65,12 +66,13 @@ def _tables(held: list[np.ndarray]) -> np.ndarray:
     return table
 
 
-def _sampling_row(state: SequenceState) -> SamplingRow:
+def _sampling_row(state: SequenceState, child: int) -> SamplingRow:
     return SamplingRow(
         params=state.params,
-        child=0,
+        child=child,
         position=len(state.tokens),
         prompt_len=state.prompt_len,
         token_ids=state.tokens.values,
         stop_ids=state.stop_ids,
+        logprobs=state.logprobs,
     )

@@ -37,12 +37,20 @@ class NativeRunner:
         hidden_of: Collection[int] = (),
     ) -> None:
         self._pool = native.Pool(threads)
-        pages = allocate(native, spec, layout, kv_dtype)
+        pools, pages = allocate(native, spec, layout, kv_dtype)
+        self._pages = [
+            memory.data.reshape(pool.num_blocks, pool.page_bytes)
+            for memory, pool in zip(pools, layout.pools, strict=True)
+        ]
         weights = Weights(native, spec, checkpoint, formats, threads, cache, watch)
         self.weight_bytes = weights.num_bytes
         self.program = native.Program(self._pool)
         emitter = Emitter(self.program, spec, weights, pages, kv_dtype, layout.block_size)
         self._buffers = emitter.emit(hidden_of)
+
+    def copy(self, pool: int, sources: list[int], targets: list[int]) -> None:
+        pages = self._pages[pool]
+        pages[targets] = pages[sources]
 
     def forward(self, batch: Batch) -> np.ndarray:
         """Start one step and return; gives the logits [S, vocab] float32 that it will leave.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import groupby
 
 import numpy as np
 
@@ -24,6 +25,11 @@ class Growing:
     def values(self) -> np.ndarray:
         return self._buffer[: self._length]
 
+    def cut(self, length: int) -> None:
+        """Forget what is behind the first `length` values."""
+        assert length <= self._length, (length, self._length)
+        self._length = length
+
     def extend(self, values: Sequence[int]) -> None:
         end = self._length + len(values)
         if end > len(self._buffer):
@@ -41,6 +47,7 @@ class SequenceState:
         self.prompt_len = new.prompt_len
         self.params: SamplingParams = new.params
         self.stop_ids = new.stop_ids
+        self.logprobs = new.logprobs
 
 
 class States:
@@ -66,8 +73,10 @@ class States:
                 self._states[row.sequence_id].tables, row.new_blocks, strict=True
             ):
                 if blocks:
+                    table.cut(row.kept)
                     table.extend(blocks)
 
     def learn(self, result: StepResult) -> None:
-        for drawn in result.rows:
-            self._states[drawn.sequence_id].tokens.extend(drawn.token_ids)
+        """The first draw of a row is the sequence's own; forks are introduced with theirs."""
+        for sequence_id, drawn in groupby(result.rows, key=lambda sampled: sampled.sequence_id):
+            self._states[sequence_id].tokens.extend(next(drawn).token_ids)

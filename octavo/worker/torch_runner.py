@@ -47,6 +47,10 @@ class TorchRunner:
             spec, layout, params.dtype, self._device
         )
 
+    def copy(self, pool: int, sources: list[int], targets: list[int]) -> None:
+        pages = self._attention.pools[pool]
+        pages[targets] = pages[sources]
+
     @torch.inference_mode()
     def forward(self, batch: Batch) -> torch.Tensor:
         """Compute one step; logits [S, vocab] float32 of the rows that sample."""

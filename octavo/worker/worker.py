@@ -6,7 +6,7 @@ from typing import Any, Protocol
 
 from octavo.base.kv import KVLayout
 from octavo.base.output import OpCost
-from octavo.base.plan import Sampled, StepPlan, StepResult
+from octavo.base.plan import Copy, Sampled, StepPlan, StepResult
 from octavo.sampling.rows import Drawn, SamplingRow
 from octavo.worker.batch import Batch, build_batch
 from octavo.worker.states import States
@@ -14,6 +14,9 @@ from octavo.worker.states import States
 
 class Runner(Protocol):
     """A model on a device."""
+
+    def copy(self, pool: int, sources: list[int], targets: list[int]) -> None:
+        """Blocks of one pool, in all layers: every source is read before any target changes."""
 
     def forward(self, batch: Batch) -> Any:
         """Start a step; what it gives is only ever handed to `sample`."""
@@ -48,6 +51,7 @@ class Worker:
 
     def forward(self, plan: StepPlan) -> Ticket:
         self._states.follow(plan)
+        self._copy(plan.copies)
         if not plan.rows:
             return Ticket(plan.step, None, None)
         batch = build_batch(plan, self._states, self._block_size, self._num_groups)
@@ -59,14 +63,19 @@ class Worker:
         drawn = self._runner.sample(ticket.logits, ticket.batch.sampling)
         result = StepResult(
             ticket.step,
-            [_sampled(s, d) for s, d in zip(ticket.batch.sequence_ids, drawn, strict=True)],
+            [_sampled(*who, d) for who, d in zip(ticket.batch.drawn_for, drawn, strict=True)],
         )
         self._states.learn(result)
         return result
 
+    def _copy(self, copies: list[Copy]) -> None:
+        for pool in {copy.pool for copy in copies}:
+            mine = [copy for copy in copies if copy.pool == pool]
+            self._runner.copy(pool, [c.source for c in mine], [c.target for c in mine])
 
-def _sampled(sequence_id: int, drawn: Drawn) -> Sampled:
+
+def _sampled(sequence_id: int, child: int, drawn: Drawn) -> Sampled:
     if drawn.error is not None:
-        return Sampled(sequence_id, [], error=drawn.error)
+        return Sampled(sequence_id, child, [], error=drawn.error)
     logprobs = [drawn.logprobs] if drawn.logprobs else None
-    return Sampled(sequence_id, [drawn.token_id], logprobs)
+    return Sampled(sequence_id, child, [drawn.token_id], logprobs)

@@ -2,47 +2,77 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections import Counter
 
-from octavo.base.kv import KVGroup, KVLayout, Pool
+from octavo.base.kv import KVGroup, KVLayout
 from octavo.base.output import Delta
-from octavo.base.plan import NewSequence, Sampled, StepPlan, StepResult
+from octavo.base.plan import NewSequence, Row, Sampled, StepPlan, StepResult, TokenLogprobs
 from octavo.base.request import Request
 from octavo.base.sampling_params import SamplingParams
 from octavo.base.settings import SchedulerSettings
+from octavo.core.block_pool import NULL_BLOCK
 from octavo.core.kv_manager import KVManager
 from octavo.core.scheduler import Scheduler
+from octavo.models.memory import kv_bytes_for, kv_layout
 
 EOS = 0
+POISON = ("poison",)
+
+SHAPES = {  # groups: (bytes per token, window)
+    "one": [(8, None)],
+    "shared": [(8, None), (8, None)],
+    "split": [(8, None), (6, None)],
+    "window": [(8, 6)],
+    "mixed": [(8, None), (8, 6), (8, 9)],  # in one pool
+    "mixed split": [(8, None), (6, 6)],
+}
 
 
-def layout(num_blocks: int, block_size: int = 4, shape: str = "one") -> KVLayout:
-    """`shape`: one group; two groups in one pool; or two groups with pages of different size.
-    `num_blocks` are the usable blocks of each group."""
-    full = KVGroup(name="full", layers=(0,), bytes_per_token=8)
-    other = KVGroup(name="other", layers=(1,), bytes_per_token=8 if shape == "shared" else 6)
-    if shape == "one":
-        pools = (Pool(page_bytes=8 * block_size, num_blocks=num_blocks + 1, groups=(0,)),)
-        return KVLayout(block_size=block_size, groups=(full,), pools=pools)
-    if shape == "shared":
-        pools = (Pool(page_bytes=8 * block_size, num_blocks=2 * num_blocks + 1, groups=(0, 1)),)
-    else:
-        pools = (
-            Pool(page_bytes=8 * block_size, num_blocks=num_blocks + 1, groups=(0,)),
-            Pool(page_bytes=6 * block_size, num_blocks=num_blocks + 1, groups=(1,)),
+def layout(
+    num_blocks: int, block_size: int = 4, shape: str = "one", chunk: int = 2**31
+) -> KVLayout:
+    """`num_blocks` are the usable blocks of a group with full attention; windows have what a
+    sequence of these takes."""
+    groups = tuple(
+        KVGroup(
+            name=f"group {g}",
+            kind="full" if window is None else "window",
+            layers=(g,),
+            bytes_per_token=size,
+            window=window,
         )
-    return KVLayout(block_size=block_size, groups=(full, other), pools=pools)
+        for g, (size, window) in enumerate(SHAPES[shape])
+    )
+    longest = num_blocks * block_size
+    budget = kv_bytes_for(groups, block_size, longest, chunk=chunk)
+    return kv_layout(groups, block_size, budget, chunk=chunk, longest=longest)
 
 
-def request(name: str, prompt: list[int], max_tokens: int = 4, **options: object) -> Request:
-    params = SamplingParams(max_tokens=max_tokens, seed=0)
+def request(
+    name: str,
+    prompt: list[int],
+    max_tokens: int = 4,
+    params: dict[str, object] | None = None,
+    **options: object,
+) -> Request:
     return Request(
         request_id=name,
         prompt_token_ids=prompt,
-        params=params,
+        params=SamplingParams(max_tokens=max_tokens, seed=0, **(params or {})),  # type: ignore[arg-type]
         eos_token_ids=(EOS,),
         **options,  # type: ignore[arg-type]
     )
+
+
+def likeliest(tokens: list[int], count: int) -> TokenLogprobs:
+    """What a model might think of the next token after `tokens`: of 0 to 7."""
+    scores = {}
+    for token in range(8):
+        digest = hashlib.sha256(bytes([*tokens, token])).digest()
+        scores[token] = -int.from_bytes(digest[:4], "little") / 2**31 - (3 if token == EOS else 0)
+    top = sorted(scores.items(), key=lambda item: -item[1])[:count]
+    return TokenLogprobs(top[0][0], top[0][1], 1, top)
 
 
 class World:
@@ -53,48 +83,79 @@ class World:
         kv: KVLayout,
         *,
         prefix_caching: bool = True,
+        prefix_index: str = "hash",
         **settings: object,
     ) -> None:
         self.layout = kv
         self.settings = SchedulerSettings(**settings)  # type: ignore[arg-type]
-        self.manager = KVManager(kv, b"root", prefix_caching)
+        self.blanks: list[tuple[int, int]] = []  # blocks whose content nobody may see again
+        self.manager = KVManager(
+            kv, b"root", prefix_caching, prefix_index, lambda p, b: self.blanks.append((p, b))
+        )
         self.scheduler = Scheduler(self.settings, self.manager)
         self.known: dict[int, list[int]] = {}  # the worker's copy of each sequence's tokens
         self.tables: dict[int, list[list[int]]] = {}
         self.reached: dict[int, int] = {}  # tokens computed since the sequence was introduced
         self.memory: dict[tuple[int, int, int], tuple[object, ...]] = {}  # pool, block, offset
-        self.salts: dict[int, str] = {}
-        self.outputs: dict[str, list[int]] = {}
-        self.finished: dict[str, str] = {}
+        self.roots: dict[int, tuple[str, ...]] = {}
+        self.wanted: dict[int, int] = {}  # likeliest tokens to tell
+        self.outputs: dict[str, dict[int, list[int]]] = {}  # by request and child
+        self.finished: dict[str, dict[int, str]] = {}
+        self.widths: dict[str, int] = {}
+        self.ended: list[str] = []  # requests all of whose sequences have finished, in that order
         self.rows = 0
+        self.tokens = 0
+        self.copies = 0
 
     def add(self, req: Request) -> None:
         self.scheduler.add(req)
-        self.outputs[req.request_id] = []
+        self.outputs[req.request_id] = {}
+        self.finished[req.request_id] = {}
+        self.widths[req.request_id] = req.params.n
 
     def plan(self) -> StepPlan:
         """Schedule and compute one step, checking what the device would see."""
         plan = self.scheduler.schedule()
         for gone in plan.dropped:
-            del self.known[gone], self.tables[gone], self.reached[gone]
+            self.known.pop(gone, None)
+            self.tables.pop(gone, None)
+            self.reached.pop(gone, None)
         for new in plan.new:
             self._introduce(new)
+        self._copy(plan)
         self._write(plan)
         self._read(plan)
         assert plan.num_tokens <= self.settings.max_num_batched_tokens
         assert len(self.known) <= self.settings.max_num_seqs
         assert len({row.sequence_id for row in plan.rows}) == len(plan.rows)
-        assert {row.sequence_id for row in plan.rows} == set(self.known), "a sequence stood still"
         self.rows += len(plan.rows)
+        self.tokens += plan.num_tokens
+        self.copies += len(plan.copies)
         return plan
 
     def finish(self, plan: StepPlan, tokens: list[int]) -> list[Delta]:
-        """Hand in drawn tokens, one for each sampling row in turn."""
-        sampling = [row.sequence_id for row in plan.rows if row.samples]
-        drawn = [Sampled(s, [tokens[i % len(tokens)]]) for i, s in enumerate(sampling)]
-        for sampled in drawn:
-            self.known[sampled.sequence_id] += sampled.token_ids
+        """Hand in drawn tokens, one for each draw in turn; a beam tells what is likeliest."""
+        drawn: list[Sampled] = []
+        for row in plan.rows:
+            for child in row.draws:
+                drawn.append(self._draw(row, child, tokens[len(drawn) % len(tokens)]))
+            if row.draws:
+                self.known[row.sequence_id] += drawn[-len(row.draws)].token_ids
         return self._deliver(self.scheduler.update(plan, StepResult(plan.step, drawn)))
+
+    def _draw(self, row: Row, child: int, token: int) -> Sampled:
+        sid, width = row.sequence_id, self.wanted[row.sequence_id]
+        if not width:
+            return Sampled(sid, child, [token])
+        told = likeliest(self.known[sid], width)
+        return Sampled(sid, child, [told.token_id], [told])
+
+    def spoil(self, plan: StepPlan) -> None:
+        """A step that fails may have written anything, or nothing, where it was to write."""
+        for row in plan.rows:
+            for g in range(len(self.layout.groups)):
+                for position in range(row.start, row.start + row.length):
+                    self.memory[self._slot(row.sequence_id, g, position)] = ("garbage",)
 
     def fail(self, plan: StepPlan) -> list[Delta]:
         return self._deliver(self.scheduler.update(plan, StepResult(plan.step, [], error="boom")))
@@ -109,7 +170,7 @@ class World:
             self.step()
 
     def check(self) -> None:
-        """free + held + null = all; references = occurrences; waste < 1 block."""
+        """free + held + null = all; references = occurrences; waste < 1 block; windows slide."""
         live = [s for s in self.scheduler._live.values() if s.tables]
         for p, pool in enumerate(self.manager.pools):
             held = Counter(
@@ -118,54 +179,87 @@ class World:
                 for g, table in enumerate(s.tables)
                 if self.layout.pool_of(g) == p
                 for block in table
+                if block != NULL_BLOCK
             )
             free = list(pool.free_blocks())
             assert len(set(free)) == len(free) == pool.num_free
             assert not set(free) & set(held)
             assert len(free) + len(held) + 1 == pool.num_blocks
             assert all(pool.refs(b) == held[b] for b in range(1, pool.num_blocks))
+            assert all(pool.index.tokens(b) <= self.layout.block_size for b in free)
         for s in live:
-            for table in s.tables:
+            for group, table in zip(self.layout.groups, s.tables, strict=True):
                 slots = len(table) * self.layout.block_size
-                assert slots >= s.num_computed
-                assert slots - s.num_known < self.layout.block_size, "a whole block wasted"
+                assert s.num_computed <= slots < s.num_computed + self.layout.block_size
+                most = group.most_blocks(s.num_known, self.layout.block_size, self.layout.chunk)
+                assert len(table) - table.count(NULL_BLOCK) <= most
 
     def _introduce(self, new: NewSequence) -> None:
         assert new.sequence_id not in self.known
+        sequence = self.scheduler._live[new.sequence_id]
         self.known[new.sequence_id] = list(new.token_ids)
         self.tables[new.sequence_id] = [[] for _ in self.layout.groups]
-        self.salts[new.sequence_id] = self.scheduler._live[new.sequence_id].request.cache_salt
+        self.roots[new.sequence_id] = (sequence.request.cache_salt,)
+        beams = sequence.request.params.use_beam_search
+        self.wanted[new.sequence_id] = (new.logprobs or 0) if beams else 0
+
+    def _copy(self, plan: StepPlan) -> None:
+        """All sources are read before any target changes; then what is no use is poisoned."""
+        offsets = range(self.layout.block_size)
+        read = [
+            [self.memory.get((c.pool, c.source, i), POISON) for i in offsets] for c in plan.copies
+        ]
+        for pool, block in self.blanks:
+            for i in offsets:
+                self.memory[pool, block, i] = POISON
+        self.blanks.clear()
+        targets = [(c.pool, c.target) for c in plan.copies]
+        assert len(set(targets)) == len(targets)
+        for copy, contents in zip(plan.copies, read, strict=True):
+            for i, content in enumerate(contents):
+                self.memory[copy.pool, copy.target, i] = content
+
+    def _slot(self, sid: int, group: int, position: int) -> tuple[int, int, int]:
+        block, offset = divmod(position, self.layout.block_size)
+        held = self.tables[sid][group][block]
+        assert held != NULL_BLOCK, "the null block is written or read"
+        return self.layout.pool_of(group), held, offset
 
     def _write(self, plan: StepPlan) -> None:
-        size = self.layout.block_size
+        written = set()
         for row in plan.rows:
             sid = row.sequence_id
             if sid in self.reached:
                 assert row.start == self.reached[sid], "computed twice, or skipped"
             self.reached[sid] = row.start + row.length
-            assert row.samples == (row.start + row.length == len(self.known[sid]))
+            assert bool(row.draws) == (row.start + row.length == len(self.known[sid]))
             for g, blocks in enumerate(row.new_blocks):
                 table = self.tables[sid][g]
-                table += blocks
+                assert len(table) >= row.kept
+                table[row.kept :] = blocks
                 for position in range(row.start, row.start + row.length):
-                    slot = (self.layout.pool_of(g), table[position // size], position % size)
+                    slot = self._slot(sid, g, position)
+                    assert slot not in written, "two rows write to one slot"
+                    written.add(slot)
                     self.memory[slot] = self._content(sid, g, position)
 
     def _read(self, plan: StepPlan) -> None:
-        size = self.layout.block_size
         for row in plan.rows:
-            for g, table in enumerate(self.tables[row.sequence_id]):
-                for position in range(row.start + row.length):
-                    slot = (self.layout.pool_of(g), table[position // size], position % size)
-                    assert self.memory[slot] == self._content(row.sequence_id, g, position)
+            for g, group in enumerate(self.layout.groups):
+                for position in range(group.first_seen(row.start), row.start + row.length):
+                    held = self.memory[self._slot(row.sequence_id, g, position)]
+                    assert held == self._content(row.sequence_id, g, position)
 
     def _content(self, sid: int, group: int, position: int) -> tuple[object, ...]:
-        return (group, self.salts[sid], tuple(self.known[sid][: position + 1]))
+        return (group, self.roots[sid], tuple(self.known[sid][: position + 1]))
 
     def _deliver(self, deltas: list[Delta]) -> list[Delta]:
         for delta in deltas:
-            assert delta.request_id not in self.finished, "a delta after the end"
-            self.outputs[delta.request_id] += delta.token_ids
+            ended = self.finished[delta.request_id]
+            assert delta.index not in ended, "a delta after the end"
+            self.outputs[delta.request_id].setdefault(delta.index, []).extend(delta.token_ids)
             if delta.finish_reason:
-                self.finished[delta.request_id] = delta.finish_reason
+                ended[delta.index] = delta.finish_reason
+                if len(ended) == self.widths[delta.request_id]:
+                    self.ended.append(delta.request_id)
         return deltas

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 
 from octavo.core.block_pool import BlockPool
-from octavo.core.hash_chain import HashChain, block_digest, root_digest
+from octavo.core.prefix import HashChain, block_digest, root_digest
 from octavo.core.prefix_index import HashIndex
 
 BLOCK = 4

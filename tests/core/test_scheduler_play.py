@@ -5,12 +5,14 @@ from __future__ import annotations
 import random
 
 import pytest
-from core_worlds import World, layout, request
+from core_worlds import SHAPES, World, layout, likeliest, request
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from octavo.core.prefix_index import HashIndex
+from octavo.core.beam_search import BeamSearch
+from octavo.core.policies import QUEUE_ORDERS, VICTIMS
+from octavo.core.prefix_indexes import PREFIX_INDEXES
 
 NUM_BLOCKS = 10
 BLOCK = 4
@@ -19,23 +21,28 @@ LONGEST = NUM_BLOCKS * BLOCK  # what the door would let in
 
 class SchedulerPlay(RuleBasedStateMachine):
     @initialize(
-        shape=st.sampled_from(["one", "shared", "split"]),
-        caching=st.booleans(),
+        shape=st.sampled_from(sorted(SHAPES)),
+        caching=st.sampled_from([True, True, False]),
+        index=st.sampled_from(PREFIX_INDEXES),
         seqs=st.integers(1, 4),
         extra=st.integers(0, 12),
         watermark=st.sampled_from([0.0, 0.1, 0.3]),
-        policy=st.sampled_from(["fcfs", "priority"]),
+        policy=st.sampled_from(sorted(QUEUE_ORDERS)),
+        victim=st.sampled_from(sorted(VICTIMS)),
+        admission=st.sampled_from(["prompt", "prompt", "whole"]),
+        max_preemptions=st.integers(1, 3),
     )
-    def start(self, shape, caching, seqs, extra, watermark, policy):
+    def start(self, shape, caching, index, seqs, extra, **settings):
         self.world = World(
-            layout(NUM_BLOCKS, BLOCK, shape),
+            layout(NUM_BLOCKS, BLOCK, shape, chunk=seqs + extra),
             prefix_caching=caching,
+            prefix_index=index,
             max_num_seqs=seqs,
             max_num_batched_tokens=seqs + extra,
-            watermark=watermark,
-            policy=policy,
+            **settings,
         )
-        self.count = 0
+        self.requests = {}
+        self.preemptions = {}
 
     @rule(
         prefix=st.integers(0, 3),
@@ -43,12 +50,49 @@ class SchedulerPlay(RuleBasedStateMachine):
         max_tokens=st.integers(1, 24),
         priority=st.integers(0, 2),
         salt=st.sampled_from(["", "", "s"]),
+        n=st.sampled_from([1, 1, 1, 2, 3, 5]),
     )
-    def add(self, prefix, tail, max_tokens, priority, salt):
+    def add(self, prefix, tail, max_tokens, priority, salt, n):
         prompt = [1] * (prefix * BLOCK) + tail
         most = min(max_tokens, LONGEST - len(prompt))
-        self.world.add(request(f"r{self.count}", prompt, most, priority=priority, cache_salt=salt))
-        self.count += 1
+        self._add(prompt, most, {"n": n}, priority=priority, cache_salt=salt)
+
+    @rule(
+        prompt=st.lists(st.integers(1, 2), min_size=1, max_size=9),
+        max_tokens=st.integers(1, 9),
+        n=st.integers(1, 3),
+        early=st.sampled_from([True, False, "never"]),
+        penalty=st.sampled_from([0.0, 1.0, -0.5]),
+    )
+    def beams(self, prompt, max_tokens, n, early, penalty):
+        n = min(n, self.world.settings.max_num_seqs)
+        while not self.world.layout.fits_together(n, len(prompt) + max_tokens, len(prompt)):
+            n -= 1  # the door would refuse it
+        controls = {"use_beam_search": True, "length_penalty": penalty, "early_stopping": early}
+        self._add(prompt, max_tokens, {"n": n, **controls})
+
+    @rule(
+        pick=st.integers(0, 40),
+        back=st.integers(0, 6),
+        text=st.lists(st.integers(1, 2), max_size=3),
+        max_tokens=st.integers(1, 9),
+    )
+    def fork(self, pick, back, text, max_tokens):
+        """Go on from a request that runs, or ran, some tokens before its end."""
+        name = f"r{pick}"
+        if name not in self.requests:
+            return
+        parent = self.requests[name]
+        known = [*parent.prompt_token_ids, *self.world.outputs[name].get(0, [])]
+        prompt = known[: max(1, len(known) - back)] + text
+        if len(prompt) < LONGEST:
+            most = min(max_tokens, LONGEST - len(prompt))
+            self._add(prompt, most, cache_salt=parent.cache_salt, fork_of=name)
+
+    def _add(self, prompt, max_tokens, params=None, **options):
+        name = f"r{len(self.requests)}"
+        self.requests[name] = request(name, prompt, max_tokens, params, **options)
+        self.world.add(self.requests[name])
 
     @rule(tokens=st.lists(st.integers(0, 2), min_size=1, max_size=4), times=st.integers(1, 8))
     def steps(self, tokens, times):
@@ -56,44 +100,77 @@ class SchedulerPlay(RuleBasedStateMachine):
             self.world.step(tokens)
             self.world.check()
 
-    @rule(pick=st.integers(0, 40))
-    def abort(self, pick):
-        self.world.scheduler.abort([f"r{pick}"])
-        if pick < self.count:
-            self.world.finished.setdefault(f"r{pick}", "abort")
+    @rule(pick=st.integers(0, 40), child=st.sampled_from([None, None, 0, 1, 2]))
+    def abort(self, pick, child):
+        name = f"r{pick}"
+        if name not in self.requests:
+            return
+        params = self.requests[name].params
+        if params.use_beam_search or child not in self.world.outputs[name]:
+            child = None
+        self.world.scheduler.abort(name, child)
+        children = range(params.n) if child is None else [child]
+        for i in children:
+            if i not in self.world.finished[name]:
+                self.world.finished[name][i] = "abort"
 
     @rule(tokens=st.lists(st.integers(0, 2), min_size=1, max_size=3), pick=st.integers(0, 40))
     def abort_during_step(self, tokens, pick):
         plan = self.world.plan()
-        self.abort(pick)
+        self.abort(pick, None)
         self.world.finish(plan, tokens)
 
     @rule(pick=st.one_of(st.none(), st.integers(0, 40)))
     def failed_step(self, pick):
         plan = self.world.plan()
         if pick is not None:
-            self.abort(pick)
-        for row in plan.rows:  # the step may have written anything, or nothing
-            for g, table in enumerate(self.world.tables[row.sequence_id]):
-                for position in range(row.start, row.start + row.length):
-                    pool = self.world.layout.pool_of(g)
-                    slot = (pool, table[position // BLOCK], position % BLOCK)
-                    self.world.memory[slot] = ("garbage",)
+            self.abort(pick, None)
+        self.world.spoil(plan)
         self.world.fail(plan)
+
+    @rule()
+    def reset(self):
+        idle = not any(s.tables for s in self.world.scheduler._live.values())
+        assert self.world.manager.reset() == idle
+        if idle:
+            assert not any(len(pool.index) for pool in self.world.manager.pools)
 
     @invariant()
     def books_balance(self):
         if hasattr(self, "world"):
             self.world.check()
 
+    @invariant()
+    def preemptions_are_bounded(self):
+        if not hasattr(self, "world"):
+            return
+        alone = self.world.settings.admission == "whole"
+        for state in self.world.scheduler._states.values():
+            if state.request.params.n == 1:
+                assert state.preemptions <= self.world.settings.max_preemptions
+                assert not alone or state.preemptions == 0
+
     def teardown(self):
         if not hasattr(self, "world"):
             return
-        self.world.drain(limit=20 * LONGEST * (self.count + 1))
+        self.world.drain(limit=50 * LONGEST * (len(self.requests) + 1))
         self.world.check()
         for pool in self.world.manager.pools:
             assert pool.num_free == pool.num_blocks - 1, "blocks leaked"
-        assert len(self.world.finished.keys() & self.world.outputs.keys()) == self.count
+        for name, asked in self.requests.items():
+            ends = self.world.finished[name]
+            assert len(ends) == asked.params.n
+            if asked.params.use_beam_search and not {"abort", "error"} & set(ends.values()):
+                assert self.world.outputs[name] == beams_alone(asked)
+
+
+def beams_alone(asked):
+    """What a beam search finds with nobody else around."""
+    search = BeamSearch(asked)
+    while not search.done:
+        histories = [[*asked.prompt_token_ids, *beam.token_ids] for beam in search.beams]
+        search.advance([likeliest(tokens, search.num_logprobs) for tokens in histories])
+    return {i: found.beam.token_ids for i, found in enumerate(search.hypotheses)}
 
 
 TestSchedulerPlay = SchedulerPlay.TestCase
@@ -105,35 +182,37 @@ class TestLongSchedulerPlay(SchedulerPlay.TestCase):
     settings = settings(max_examples=2000, stateful_step_count=80, deadline=None)
 
 
-@pytest.mark.parametrize("shape", ["one", "shared", "split"])
+@pytest.mark.parametrize("shape", sorted(SHAPES))
 def test_the_play_meets_preemption_hits_eviction_and_errors(shape):
     """Thousands of steps of a fixed play, so that what it is for is known to happen."""
     rng = random.Random(shape)
-    world = World(layout(NUM_BLOCKS, BLOCK, shape), max_num_seqs=4, max_num_batched_tokens=12)
+    kv = layout(NUM_BLOCKS, BLOCK, shape, chunk=12)
+    world = World(kv, max_num_seqs=4, max_num_batched_tokens=12)
     steps = evicted = 0
-    forget = HashIndex.forget
-    for pool in world.manager.pools:
-        pool.index.forget = lambda block, index=pool.index: (
-            seen.append(block in index),
-            forget(index, block),
-        )
-    seen: list[bool] = []
     for number in range(1500):
         prompt = [1] * (rng.randrange(4) * BLOCK) + [rng.randint(1, 2) for _ in range(3)]
-        world.add(request(f"r{number}", prompt, rng.randint(1, LONGEST - len(prompt))))
+        params = {"n": rng.choice([1, 1, 1, 2, 3])}
+        most = rng.randint(1, LONGEST - len(prompt))
+        world.add(request(f"r{number}", prompt, most, params))
         for _ in range(rng.randrange(8)):
             plan = world.plan()
-            world.fail(plan) if rng.random() < 0.02 else world.finish(plan, [rng.randint(1, 2)])
             steps += 1
+            if rng.random() < 0.02:
+                world.spoil(plan)
+                world.fail(plan)
+            else:
+                world.finish(plan, [rng.randint(1, 2)])
+            evicted += len(world.blanks)
         world.check()
         if rng.random() < 0.2:
-            world.scheduler.abort([f"r{rng.randrange(number + 1)}"])
-    evicted = sum(seen)
-    world.scheduler.abort(list(world.outputs))
+            world.scheduler.abort(f"r{rng.randrange(number + 1)}")
+    for name in world.outputs:
+        world.scheduler.abort(name)
     stats = world.scheduler.stats()
     assert steps > 4000
-    assert stats.preemptions_total > 200
+    assert stats.preemptions_total > (0 if shape == "window" else 200)
     assert stats.prefix_hit_tokens_total > 500
     assert evicted > 200
-    assert "error" in world.finished.values()
+    assert world.copies > 200
+    assert any("error" in ends.values() for ends in world.finished.values())
     assert stats.kv_blocks_used == 0
