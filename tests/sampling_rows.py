@@ -20,7 +20,10 @@ def make_row(
 ) -> SamplingRow:  # fmt: skip
     known = np.array(tokens or [1, 2], dtype=np.int32)
     params = {"seed": 0, "max_tokens": None, **params}
-    return SamplingRow(SamplingParams(**params), child, len(known), prompt_len, known, stop_ids)
+    wanted = SamplingParams(**params)
+    return SamplingRow(
+        wanted, child, len(known), prompt_len, known, stop_ids, wanted.logprobs
+    )
 
 
 def random_row(rng: np.random.Generator, vocab: int) -> SamplingRow:

@@ -5,12 +5,15 @@ Knows pools, content and tables; not who should run. A call that cannot be met c
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 
 from octavo.base.kv import KVLayout
 from octavo.base.plan import Copy
+from octavo.base.request import Request
 from octavo.core.block_pool import NULL_BLOCK, BlockPool
 from octavo.core.match import Hit, Matcher
+from octavo.core.miss import Miss, Misses
 from octavo.core.prefix import Prefix, root_digest
 from octavo.core.prefix_indexes import make_index
 from octavo.core.sequence import Sequence
@@ -21,7 +24,7 @@ class KVManager:
 
     Args:
         layout: groups and pools, as allocated on the device.
-        root: digest of all that KV depends on besides tokens (see `prefix.root_digest`).
+        root: all that KV depends on besides tokens and the request, by name.
         prefix_caching: whether content is published and looked for.
         prefix_index: "hash" or "radix".
         blank: called with (pool, block) whose content nobody can find any more.
@@ -30,15 +33,16 @@ class KVManager:
     def __init__(
         self,
         layout: KVLayout,
-        root: bytes,
+        root: Mapping[str, str],
         prefix_caching: bool = True,
         prefix_index: str = "hash",
         blank: Callable[[int, int], None] = lambda pool, block: None,
     ) -> None:
         self.block_size = layout.block_size
-        self.root = root
+        self.root = dict(root)
+        self._blank = blank
         self.pools = [
-            BlockPool(pool.num_blocks, *make_index(prefix_index), lambda b, p=p: blank(p, b))  # type: ignore[misc]
+            BlockPool(pool.num_blocks, *make_index(prefix_index), partial(self._gone, p))
             for p, pool in enumerate(layout.pools)
         ]
         self._layout = layout
@@ -47,13 +51,15 @@ class KVManager:
         self._pool_of = [self.pools[p] for p in self._number_of]
         self._prefix_caching = prefix_caching
         self._holders: dict[int, Sequence] = {}  # sequences that have blocks
+        self._names: dict[tuple[int, int], bytes] = {}  # digests of full blocks: (pool, block)
+        self._misses = Misses()
         self._copies: list[Copy] = []  # for the step that is planned
         self._fresh: list[set[int]] = [set() for _ in self.pools]  # what it published
         self._is_planning = False
 
-    def prefix(self, salt: str, token_ids: list[int]) -> Prefix:
-        root = root_digest({"root": self.root, "salt": salt}) if salt else self.root
-        return Prefix(root, self.block_size, token_ids)
+    def prefix(self, request: Request, token_ids: list[int]) -> Prefix:
+        """Of a sequence of this request."""
+        return Prefix(root_digest(self._root_of(request)), self.block_size, token_ids)
 
     # ---- a step ----
 
@@ -85,7 +91,8 @@ class KVManager:
         counts as wanted: taking it makes the free list shorter.
         """
         assert not sequence.tables, f"sequence {sequence.sequence_id} has blocks already"
-        hit = self._match(sequence)
+        matcher = self._matcher(sequence)
+        hit = matcher.hit()
         wanted = self._claims(self._holders.values())
         unborn = sequence.state.unborn if self._holders else 0  # alone, it may always begin
         for g, (number, table) in enumerate(zip(self._number_of, hit.tables, strict=True)):
@@ -94,6 +101,8 @@ class KVManager:
         for pool, want in zip(self.pools, wanted, strict=True):
             if want + int(watermark * pool.num_blocks) > pool.num_free:
                 return False
+        if sequence.state.prompt_hit is None:
+            sequence.state.miss = self._explain(sequence, matcher, hit.tokens)
         self._adopt(sequence, hit)
         return True
 
@@ -170,7 +179,7 @@ class KVManager:
 
     def count_hit(self, sequence: Sequence) -> int:
         """Tokens of a sequence without blocks that the cache holds now."""
-        return self._match(sequence).tokens
+        return self._matcher(sequence).hit().tokens
 
     def lost(self, sequence: Sequence) -> int:
         """Computed tokens in blocks that no other sequence holds, in the group that has most."""
@@ -194,12 +203,42 @@ class KVManager:
     def _all_groups(self) -> range:
         return range(len(self._groups))
 
-    def _match(self, sequence: Sequence) -> Hit:
+    def _root_of(self, request: Request) -> Mapping[str, str]:
+        return self.root | {"salt": request.cache_salt}
+
+    def _explain(self, sequence: Sequence, matcher: Matcher, hit: int) -> Miss | None:
+        """Why a prompt was not found up to its last token."""
+        if not self._prefix_caching:
+            return "disabled"
+        request = sequence.request
+        run = sequence.prefix.run(0, self.block_size)
+        root = self._root_of(request)
+        miss = None
+        if hit < sequence.num_known - 1:
+            miss = self._misses.why(
+                request.owner,
+                run,
+                root,
+                hit=hit,
+                missing=matcher.missing(hit),
+                diverged=matcher.diverges(hit),
+            )
+        self._misses.began(request.owner, run, root)
+        return miss
+
+    def _gone(self, pool: int, block: int) -> None:
+        """A block's content is given up."""
+        digest = self._names.pop((pool, block), None)
+        if digest is not None:
+            self._misses.evicted(digest)
+        self._blank(pool, block)
+
+    def _matcher(self, sequence: Sequence) -> Matcher:
         """At least one token is left to compute, as its logits are needed."""
         indexes = [pool.index for pool in self._pool_of]
         most = sequence.num_known - 1 if self._prefix_caching else 0
         fresh = [self._fresh[pool] for pool in self._number_of]
-        return Matcher(self._groups, indexes, sequence.prefix, most, fresh).hit()
+        return Matcher(self._groups, indexes, sequence.prefix, most, fresh)
 
     def _adopt(self, sequence: Sequence, hit: Hit) -> None:
         for pool, table in zip(self._pool_of, hit.tables, strict=True):
@@ -238,6 +277,8 @@ class KVManager:
             if holder == NULL_BLOCK:
                 continue
             new = self._pool_of[g].index.publish(g, sequence.prefix, block, length, holder)
+            if new and length == self.block_size:
+                self._names[self._number_of[g], holder] = sequence.prefix.digest(block + 1)
             if new and self._is_planning:
                 self._fresh[self._number_of[g]].add(holder)
 

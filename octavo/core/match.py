@@ -7,7 +7,7 @@ may not, so lengths are tried until all agree.
 
 from __future__ import annotations
 
-from collections.abc import Container, Sequence
+from collections.abc import Container, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 
@@ -66,6 +66,21 @@ class Matcher:
             [self._table(group, tokens) for group in groups],
             [self._tail(group, *divmod(tokens, self._size))[0] for group in groups],
         )
+
+    def missing(self, tokens: int) -> Iterator[bytes]:
+        """Digests of the blocks that a longer hit than `tokens` would have needed next."""
+        known = len(self._prefix.token_ids) // self._size
+        after = tokens // self._size + 1
+        seen = max((g.window or 0) // self._size for g in self._groups) + 1
+        for block in range(after, min(known, after + seen) + 1):
+            yield self._prefix.digest(block)
+
+    def diverges(self, tokens: int) -> bool:
+        """Whether the cache holds other tokens behind the first `tokens` ones."""
+        group = min(range(len(self._groups)), key=lambda g: self._groups[g].window or 0)
+        block, inside = divmod(tokens, self._size)
+        holder, shared = self._tail(group, block, min(self._size, self._most - block * self._size))
+        return shared <= inside < self._indexes[group].tokens(holder)
 
     def _longest(self, group: int, most: int) -> int:
         """The longest prefix, of `most` tokens at most, that one group accepts."""

@@ -39,8 +39,8 @@ class PrefixIndex(Protocol):
         self, group: int, prefix: Prefix, block: int, most: int, besides: Container[int] = ()
     ) -> tuple[int, int]:
         """Among the blocks that follow the first `block` ones, one that shares most tokens from
-        its beginning with `prefix`, `most` of them at most, and how many; (0, 0) for none.
-        Blocks in `besides` do not count."""
+        its beginning with `prefix`, `most` of them at most, and how many, which may be none; (0, 0)
+        where no block follows. Blocks in `besides` do not count."""
 
     def publish(self, group: int, prefix: Prefix, block: int, length: int, holder: int) -> bool:
         """`holder` holds the first `length` tokens of block number `block`; what was said of it
@@ -85,13 +85,13 @@ class HashIndex:
         runs = self._runs.get((group, prefix.digest(block)), [])
         wanted = prefix.run(block, most)
         at = bisect_left(runs, (wanted, 0))
-        best = (0, 0)
+        found = (0, 0)
         for side in (range(at, len(runs)), range(at - 1, -1, -1)):
             near = next((runs[i] for i in side if runs[i][1] not in besides), None)
             if near is not None:
                 shared = len(commonprefix((near[0], wanted))) // _TOKEN
-                best = max(best, (shared, near[1]), key=lambda found: found[0])
-        return (best[1], best[0]) if best[0] else (0, 0)
+                found = max(found, (near[1], shared), key=lambda one: (one[1], one[0] > 0))
+        return found
 
     def publish(self, group: int, prefix: Prefix, block: int, length: int, holder: int) -> bool:
         parent, run = (group, prefix.digest(block)), prefix.run(block, length)

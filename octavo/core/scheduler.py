@@ -72,7 +72,7 @@ class Scheduler:
         )
         self._states[request.request_id] = state
         tokens = list(request.prompt_token_ids)
-        prefix = self._manager.prefix(request.cache_salt, tokens)
+        prefix = self._manager.prefix(request, tokens)
         self._waiting.push(self._sequence(state, 0, prefix))
 
     def abort(self, request_id: str, child: int | None = None) -> None:
@@ -277,6 +277,7 @@ class Scheduler:
             finish_reason=reason,
             stop_reason=stop,
             num_cached_tokens=sequence.state.prompt_hit or 0,
+            miss=sequence.state.miss,
         )
         return [delta]
 
@@ -316,6 +317,7 @@ class Scheduler:
                 logprobs=found.beam.logprobs if shown else None,
                 finish_reason=search.finish_reason(found),
                 num_cached_tokens=state.prompt_hit or 0,
+                miss=state.miss,
                 score=found.beam.total,
             )
             for index, found in enumerate(search.hypotheses)

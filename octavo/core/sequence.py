@@ -8,6 +8,7 @@ from octavo.base.output import FinishReason
 from octavo.base.plan import TokenLogprobs
 from octavo.base.request import Request
 from octavo.core.beam_search import BeamSearch
+from octavo.core.miss import Miss
 from octavo.core.prefix import Prefix
 
 
@@ -22,7 +23,7 @@ class RequestState:
     alive: dict[int, Sequence] = field(default_factory=dict)  # by child
     preemptions: int = 0
     prompt_hit: int | None = None  # prompt tokens found at first admission
-    miss: str | None = None  # why not more
+    miss: Miss | None = None  # why not more
     epoch: str = ""  # weights that the latest tokens are of
 
     @property

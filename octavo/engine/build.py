@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from octavo.base.kv import KVLayout
 from octavo.base.progress import progress
 from octavo.base.settings import EngineSettings
-from octavo.core.prefix import root_digest
 from octavo.core.kv_manager import KVManager
 from octavo.core.scheduler import Scheduler
 from octavo.engine.backends import Backend, NativeBackend, TorchBackend
@@ -96,11 +95,9 @@ def build_engine(settings: EngineSettings, files: ModelFiles) -> Engine:
         generation_defaults=generation_defaults(files),
         table=table,
     )
-    digest = root_digest(
-        {"model": str(files.path), "dtype": dtype, "weights": backend.weight_format}
-    )
+    root = {"model": str(files.path), "dtype": dtype, "weights": backend.weight_format}
     cache = settings.cache
-    manager = KVManager(layout, digest, cache.prefix_caching, cache.prefix_index)
+    manager = KVManager(layout, root, cache.prefix_caching, cache.prefix_index)
     worker = Worker(backend.load(layout, watch), layout)
     return Engine(info, Scheduler(settings.scheduler, manager), InProcessExecutor(worker))
 

@@ -15,9 +15,10 @@ from octavo.models.llama import llama
 from octavo.models.memory import (
     blocks_for,
     check_fit,
-    full_length_requests,
+    equal_pages,
     kv_bytes_for,
     kv_layout,
+    longest_sequence,
     weight_bytes,
 )
 from octavo.models.memory_table import memory_table
@@ -57,9 +58,8 @@ def test_layout_is_exact(groups: tuple[KVGroup, ...], block_size: int, budget: i
     usable = set()
     for pool in layout.pools:
         assert all(groups[i].page_bytes(block_size) == pool.page_bytes for i in pool.groups)
-        assert (pool.num_blocks - 1) % len(pool.groups) == 0  # all but the null block
-        usable.add((pool.num_blocks - 1) // len(pool.groups))
-    assert usable == {layout.max_tokens // block_size}
+        usable.add((pool.num_blocks - 1) // len(pool.groups))  # all but the null block
+    assert usable == {(longest_sequence(layout) or 0) // block_size}
 
 
 @given(st.integers(0, 1000), block_sizes)
@@ -77,7 +77,7 @@ def test_advice_is_the_smallest_that_fits(
     except CapacityError as error:
         _check_advice(str(error), groups, block_size, budget, max_model_len)
     else:
-        assert full_length_requests(layout, max_model_len) >= 1
+        assert layout.sequences(max_model_len) >= 1
 
 
 def _check_advice(
@@ -142,8 +142,8 @@ def test_table_says_what_fits() -> None:
         "weights 1.79 KiB 1,832 parameters, q8_0",
         "KV per token 64 B bfloat16",
         "KV block 1.00 KiB 16 tokens, 2 layers, full",
-        "KV blocks 10 usable, of each group",
-        "KV tokens 160",
+        "KV blocks 10 usable",
+        "KV tokens 160 of one sequence",
         "KV total 11.00 KiB null blocks included",
         "requests 2 fit at once with 64 tokens each",
         "computed by hand",

@@ -39,7 +39,7 @@ def test_arrays_equal_a_plain_account_of_rows():
         new = []
         if len(known) < 5:
             tokens = [rng.randrange(999) for _ in range(rng.randint(1, 20))]
-            new = [NewSequence(next_id, list(tokens), len(tokens), SamplingParams(), (3,))]
+            new = [NewSequence(next_id, list(tokens), len(tokens), SamplingParams(), (3,), 2)]
             known[next_id], tables[next_id], computed[next_id] = tokens, [[], []], 0
             next_id += 1
         rows = []
@@ -47,19 +47,22 @@ def test_arrays_equal_a_plain_account_of_rows():
             start = computed[s]
             length = rng.randint(1, len(known[s]) - start)
             computed[s] += length
-            wanted = -(-computed[s] // BLOCK) - len(tables[s][0])
+            kept = max(0, len(tables[s][0]) - rng.randrange(2))  # the last may have been copied
+            wanted = -(-computed[s] // BLOCK) - kept
             blocks = [[rng.randrange(1, 2**30) for _ in range(wanted)] for _ in range(2)]
             for table, more in zip(tables[s], blocks, strict=True):
-                table += more
-            rows.append(Row(s, start, length, blocks, computed[s] == len(known[s])))
+                table[kept:] = more
+            draws = tuple(range(rng.randint(1, 3))) if computed[s] == len(known[s]) else ()
+            rows.append(Row(s, start, length, kept, blocks, draws))
         plan = StepPlan(step, new, rows, dropped)
         states.follow(plan)
         assert len(states) == len(known)
         check(build_batch(plan, states, BLOCK, 2), plan, known, tables)
-        drawn = [Sampled(r.sequence_id, [rng.randrange(999)]) for r in rows if r.samples]
+        drawn = [Sampled(r.sequence_id, c, [rng.randrange(999)]) for r in rows for c in r.draws]
         states.learn(StepResult(step, drawn))
         for d in drawn:
-            known[d.sequence_id] += d.token_ids
+            if d.child == 0:  # the others are introduced as sequences of their own
+                known[d.sequence_id] += d.token_ids
 
 
 def check(batch, plan, known, tables):
@@ -79,11 +82,11 @@ def check(batch, plan, known, tables):
             assert batch.attention.slots(g)[span].tolist() == slots
             assert batch.attention.slots(g).dtype == np.int64
         at += row.length
-        if row.samples:
-            sampling.append((row.sequence_id, at - 1))
-    assert batch.sequence_ids == [s for s, _ in sampling]
-    assert batch.chosen.tolist() == [last for _, last in sampling]
-    for row, (s, _) in zip(batch.sampling, sampling, strict=True):
+        sampling += [(row.sequence_id, child, at - 1) for child in row.draws]
+    assert batch.drawn_for == [(s, child) for s, child, _ in sampling]
+    assert batch.chosen.tolist() == [last for _, _, last in sampling]
+    for row, (s, child, _) in zip(batch.sampling, sampling, strict=True):
+        assert (row.child, row.logprobs) == (child, 2)
         assert row.token_ids.tolist() == known[s]
         assert row.position == len(known[s])
         assert row.stop_ids == (3,)
