@@ -10,14 +10,15 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from octavo.base.output import CompletionOutput, RequestOutput
-    from octavo.base.sampling_params import SamplingParams
+    from octavo.base.sampling_params import BeamSearchParams, SamplingParams
     from octavo.llm import LLM
 
 __version__ = "0.1.0"
-__all__ = ["LLM", "CompletionOutput", "RequestOutput", "SamplingParams"]
+__all__ = ["LLM", "BeamSearchParams", "CompletionOutput", "RequestOutput", "SamplingParams"]
 
 _PLACES = {
     "LLM": "octavo.llm",
+    "BeamSearchParams": "octavo.base.sampling_params",
     "SamplingParams": "octavo.base.sampling_params",
     "RequestOutput": "octavo.base.output",
     "CompletionOutput": "octavo.base.output",

@@ -7,24 +7,25 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from typing import Any
 
+import msgspec
+
+from octavo.answer import Answer, Prompt, as_dict, listed, spread
 from octavo.base.errors import RequestError
-from octavo.base.output import CompletionOutput, EngineStats, Logprob, RequestOutput
-from octavo.base.plan import TokenLogprobs
+from octavo.base.output import EngineStats, RequestOutput
 from octavo.base.progress import progress
 from octavo.base.request import Request
-from octavo.base.sampling_params import SamplingParams
+from octavo.base.sampling_params import BeamSearchParams, SamplingParams
 from octavo.base.settings import EngineSettings
 from octavo.engine.build import build_engine
 from octavo.engine.door import Door
+from octavo.engine.history import History
 from octavo.engine.info import EngineInfo
 from octavo.engine.local import LocalEngine
 from octavo.files.locate import locate
 from octavo.files.model_files import ModelFiles
 from octavo.text.assembler import Assembler, TextDelta
 from octavo.text.renderer import Renderer, load_renderer
-from octavo.text.tokenizer import Tokenizer
 
-Prompt = str | Sequence[int] | dict[str, Any]
 Messages = Sequence[dict[str, Any]]
 
 
@@ -49,6 +50,7 @@ class LLM:
             self._local = LocalEngine(build_engine(settings, files))
             self._text = text.result()
         self._door = Door(self.info, settings.seed)
+        self._history = History()
 
     @property
     def info(self) -> EngineInfo:
@@ -90,22 +92,14 @@ class LLM:
         Raises:
             RequestError: the numbers of prompts, params and priorities differ.
         """
-        listed = _listed(prompts)
-        params = _spread(sampling_params or self.default_sampling_params(), len(listed))
-        ranks = priority or [0] * len(listed)
-        if len(ranks) != len(listed):
-            raise RequestError(f"{len(ranks)} priorities for {len(listed)} prompts", "priority")
-        answers = [self._answer(*job) for job in zip(listed, params, ranks, strict=True)]
-        waiting = {a.request.request_id: a for a in answers if a.request is not None}
-        pieces = closing(self._run([a.request for a in answers if a.request is not None]))
-        bar = progress(len(answers), "prompts", shown=use_tqdm)
-        with pieces as run, bar:
-            bar.update(len(answers) - len(waiting))
-            for request_id, delta in run:
-                waiting[request_id].feed(delta)
-                if delta.finish_reason is not None:
-                    bar.update()
-        return [answer.output for answer in answers]
+        asked = listed(prompts)
+        params = spread(sampling_params or self.default_sampling_params(), len(asked))
+        ranks = priority or [0] * len(asked)
+        if len(ranks) != len(asked):
+            raise RequestError(f"{len(ranks)} priorities for {len(asked)} prompts", "priority")
+        return self._finish(
+            [self._answer(*job) for job in zip(asked, params, ranks, strict=True)], use_tqdm
+        )
 
     def chat(
         self,
@@ -121,6 +115,56 @@ class LLM:
         prompts = [{"messages": talk, "template_options": template_options} for talk in several]
         return self.generate(prompts, sampling_params, use_tqdm=use_tqdm)
 
+    def beam_search(
+        self,
+        prompts: Prompt | Sequence[Prompt],
+        params: BeamSearchParams,
+        *,
+        use_tqdm: bool = True,
+    ) -> list[RequestOutput]:
+        """The likeliest continuations of every prompt, the best first; results in input order.
+
+        `cumulative_logprob` of each is its sum of logprobs. Beams share the KV of what they have in
+        common.
+        """
+        return self.generate(prompts, params.sampling_params(), use_tqdm=use_tqdm)
+
+    def fork(
+        self,
+        source: RequestOutput | str,
+        text: str | Sequence[int] = "",
+        sampling_params: SamplingParams | None = None,
+        *,
+        index: int = 0,
+        at_token: int | None = None,
+        use_tqdm: bool = False,
+    ) -> RequestOutput:
+        """Go on from any token of a request that runs, or of the last 256 that have finished; what
+        it has computed is not computed again.
+
+        Args:
+            source: the request's output or id.
+            text: what follows the kept tokens, as text or token ids.
+            sampling_params: those of the request, with another seed, unless given.
+            index: of the answer, where the request has several.
+            at_token: how many tokens of prompt and answer are kept; None: all.
+
+        Raises:
+            NotFoundError: the request is none of those.
+            RequestError: `index`, `at_token` or the new prompt is impossible.
+        """
+        request_id = source if isinstance(source, str) else source.request_id
+        record = self._history.get("", request_id)
+        more = self.text.tokenizer.encode(text, False) if isinstance(text, str) and text else text
+        params = sampling_params or msgspec.structs.replace(record.request.params, n=1, seed=None)
+        request = self._door.request(
+            [*record.tokens(index, at_token), *(more or ())],
+            params,
+            cache_salt=record.request.cache_salt,
+            fork_of=request_id,
+        )
+        return self._finish([self._to_answer(request, None)], use_tqdm)[0]
+
     def stream(
         self, prompt: Prompt, sampling_params: SamplingParams | None = None
     ) -> Generator[TextDelta, None, None]:
@@ -134,24 +178,38 @@ class LLM:
             for _, piece in pieces:
                 yield piece
 
-    def _answer(self, prompt: Prompt, params: SamplingParams, priority: int) -> _Answer:
+    def _answer(self, prompt: Prompt, params: SamplingParams, priority: int) -> Answer:
         try:
             request, text = self._request(prompt, params, priority)
         except RequestError as error:
             text = prompt if isinstance(prompt, str) else None
-            return _Answer(None, RequestOutput(request_id="", prompt=text, error=str(error)))
+            return Answer(None, RequestOutput(request_id="", prompt=text, error=str(error)))
+        return self._to_answer(request, text)
+
+    def _to_answer(self, request: Request, text: str | None) -> Answer:
         output = RequestOutput(
             request_id=request.request_id,
             prompt=text,
             prompt_token_ids=request.prompt_token_ids,
         )
-        return _Answer(request, output, self._text.tokenizer if self._text else None)
+        return Answer(request, output, self._text.tokenizer if self._text else None)
+
+    def _finish(self, answers: list[Answer], use_tqdm: bool) -> list[RequestOutput]:
+        waiting = {a.request.request_id: a for a in answers if a.request is not None}
+        pieces = closing(self._run([a.request for a in answers if a.request is not None]))
+        bar = progress(len(answers), "prompts", shown=use_tqdm)
+        with pieces as run, bar:
+            bar.update(len(answers) - len(waiting))
+            for request_id, delta in run:
+                waiting[request_id].feed(delta)
+                bar.update(waiting[request_id].is_whole)
+        return [answer.output for answer in answers]
 
     def _request(
         self, prompt: Prompt, params: SamplingParams, priority: int
     ) -> tuple[Request, str | None]:
         """The request for a prompt, and its text where that is known."""
-        given = _as_dict(prompt)
+        given = as_dict(prompt)
         text = given.get("prompt")
         ids = self._token_ids(given)
         if self._text is None and params.stop_strings:
@@ -177,82 +235,24 @@ class LLM:
     def _run(self, requests: Sequence[Request]) -> Generator[tuple[str, TextDelta], None, None]:
         """Pieces of text as they come; a request that a stop string ends is aborted."""
         tokenizer = self._text.tokenizer if self._text else None
-        texts = {r.request_id: Assembler(r, tokenizer) for r in requests}
-        with closing(self._local.generate(requests)) as deltas:
-            for delta in deltas:
-                piece = texts[delta.request_id].feed(delta)
-                if piece.cut:
-                    self._local.abort_child(delta.request_id, delta.index)
-                yield delta.request_id, piece
+        texts = {
+            (r.request_id, i): Assembler(r, tokenizer) for r in requests for i in range(r.params.n)
+        }
+        records = {r.request_id: self._history.begin(r) for r in requests}
+        try:
+            with closing(self._local.generate(requests)) as deltas:
+                for delta in deltas:
+                    piece = texts[delta.request_id, delta.index].feed(delta)
+                    records[delta.request_id].add(piece)
+                    if piece.cut:
+                        self._local.abort_child(delta.request_id, delta.index)
+                    yield delta.request_id, piece
+        finally:
+            for request_id in records:
+                self._history.end(request_id)
 
 
 def _load_text(settings: EngineSettings, files: ModelFiles) -> Renderer | None:
     if settings.model.skip_tokenizer_init:
         return None
     return load_renderer(files, settings.model.tokenizer, settings.model.chat_template)
-
-
-class _Answer:
-    """One prompt's output while it grows."""
-
-    def __init__(
-        self, request: Request | None, output: RequestOutput, tokenizer: Tokenizer | None = None
-    ) -> None:
-        self.request = request
-        self.output = output
-        self._tokenizer = tokenizer
-        self._completion = CompletionOutput(token_ids=[])
-        if request is None:
-            self._completion.finish_reason = "error"
-        output.outputs = [self._completion]
-
-    def feed(self, delta: TextDelta) -> None:
-        mine = self._completion
-        mine.text += delta.text
-        mine.token_ids += delta.token_ids
-        if delta.logprobs:
-            mine.logprobs = (mine.logprobs or []) + [self._named(p) for p in delta.logprobs]
-            mine.cumulative_logprob = (mine.cumulative_logprob or 0.0) + sum(
-                position.logprob for position in delta.logprobs
-            )
-        mine.finish_reason, mine.stop_reason = delta.finish_reason, delta.stop_reason
-        self.output.error = delta.error
-        self.output.num_cached_tokens = max(self.output.num_cached_tokens, delta.num_cached_tokens)
-
-    def _named(self, position: TokenLogprobs) -> dict[int, Logprob]:
-        """The drawn token first, then the likeliest ones."""
-        drawn = (position.token_id, position.logprob, position.rank)
-        top = [(token, logprob, rank) for rank, (token, logprob) in enumerate(position.top, 1)]
-        name = self._tokenizer.token if self._tokenizer else lambda token: None
-        found: dict[int, Logprob] = {}
-        for token, logprob, rank in (drawn, *top):
-            found.setdefault(token, Logprob(logprob, rank, name(token)))
-        return found
-
-
-def _as_dict(prompt: Prompt) -> dict[str, Any]:
-    if isinstance(prompt, dict):
-        return prompt
-    return {"prompt": prompt} if isinstance(prompt, str) else {"prompt_token_ids": prompt}
-
-
-def _listed(prompts: Prompt | Sequence[Prompt]) -> list[Prompt]:
-    """One prompt or several -> several. A list of ints is one prompt."""
-    if not isinstance(prompts, Sequence | dict) or isinstance(prompts, bytes):
-        raise RequestError(f"prompts must not be of type {type(prompts).__name__}", "prompts")
-    single = isinstance(prompts, str | dict) or bool(prompts and isinstance(prompts[0], int))
-    return [prompts] if single else list(prompts)  # type: ignore[list-item,arg-type]
-
-
-def _spread(
-    params: SamplingParams | Sequence[SamplingParams], count: int
-) -> Sequence[SamplingParams]:
-    if isinstance(params, SamplingParams):
-        return [params] * count
-    if isinstance(params, dict) or not all(isinstance(p, SamplingParams) for p in params):
-        raise RequestError(
-            "sampling_params must be SamplingParams, one or a list", "sampling_params"
-        )
-    if len(params) != count:
-        raise RequestError(f"{len(params)} sampling_params for {count} prompts", "sampling_params")
-    return params

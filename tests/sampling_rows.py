@@ -21,9 +21,7 @@ def make_row(
     known = np.array(tokens or [1, 2], dtype=np.int32)
     params = {"seed": 0, "max_tokens": None, **params}
     wanted = SamplingParams(**params)
-    return SamplingRow(
-        wanted, child, len(known), prompt_len, known, stop_ids, wanted.logprobs
-    )
+    return SamplingRow(wanted, child, len(known), prompt_len, known, stop_ids, wanted.logprobs)
 
 
 def random_row(rng: np.random.Generator, vocab: int) -> SamplingRow:

@@ -86,4 +86,5 @@ class RequestOutput(msgspec.Struct, kw_only=True):
     outputs: list[CompletionOutput] = []
     finished: bool = True
     num_cached_tokens: int = 0
+    miss: str | None = None  # why the cache held no more of the prompt; None where it held all
     error: str | None = None

@@ -69,8 +69,8 @@ class TokenLogprobs(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Sampled(msgspec.Struct, frozen=True):
-    """What a row drew for one child, or why it could not (that row alone fails). Of several children
-    the first is the sequence itself."""
+    """What a row drew for one child, or why it could not (that row alone fails). The first of
+    several children is the sequence itself."""
 
     sequence_id: int
     child: int

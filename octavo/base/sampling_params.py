@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Literal
 
 import msgspec
@@ -151,6 +152,32 @@ class SamplingParams(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tr
         for token, value in bias.items():
             _integer("logit_bias", token, 0)
             _number("logit_bias", value, -100.0, 100.0)
+
+
+@dataclass(frozen=True, kw_only=True)
+class BeamSearchParams:
+    """A beam search; names and meaning as in vLLM and Hugging Face Transformers."""
+
+    beam_width: int
+    max_tokens: int | None
+    ignore_eos: bool = False
+    length_penalty: float = 1.0  # score = sum of logprobs / length ** length_penalty
+    early_stopping: bool | Literal["never"] = False  # end when beam_width have; "never": search on
+    logprobs: int | None = None
+
+    def sampling_params(self) -> SamplingParams:
+        """Raises:
+        RequestError: a value is outside its range.
+        """
+        return SamplingParams(
+            n=self.beam_width,
+            use_beam_search=True,
+            max_tokens=self.max_tokens,
+            ignore_eos=self.ignore_eos,
+            length_penalty=self.length_penalty,
+            early_stopping=self.early_stopping,
+            logprobs=self.logprobs,
+        )
 
 
 def _integer(field: str, value: object, low: int, high: int | None = None) -> None:

@@ -99,9 +99,7 @@ class SchedulerSettings:
     max_num_seqs: int = option(64, "sequences running at once, at most", least=1)
     max_waiting: int = option(1024, "requests that may wait; more are refused", least=0)
     watermark: float = option(0.01, "share of blocks kept free when a request is admitted")
-    policy: str = option(
-        "fcfs", "who runs first", choices=("fcfs", "priority", "longest-prefix")
-    )
+    policy: str = option("fcfs", "who runs first", choices=("fcfs", "priority", "longest-prefix"))
     victim: str = option(
         "latest", "who is preempted when KV memory is full", choices=("latest", "cheapest")
     )

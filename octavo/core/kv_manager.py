@@ -244,9 +244,7 @@ class KVManager:
         for pool, table in zip(self._pool_of, hit.tables, strict=True):
             pool.share(table)  # every hit before any allocation, which could evict it
         sequence.tables = [list(table) for table in hit.tables]
-        sequence.slid = [
-            group.first_seen(hit.tokens) // self.block_size for group in self._groups
-        ]
+        sequence.slid = [group.first_seen(hit.tokens) // self.block_size for group in self._groups]
         for g, tail in enumerate(hit.tails):
             if hit.tokens % self.block_size:
                 [target] = self._pool_of[g].allocate(1)

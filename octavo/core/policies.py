@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence as Several
+from collections.abc import Callable
+from collections.abc import Sequence as Several
 from typing import Protocol
 
 from octavo.base.request import Request

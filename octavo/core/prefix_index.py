@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Container
-from os.path import commonprefix
 from typing import Protocol
 
 from octavo.core.prefix import Prefix
@@ -89,7 +88,7 @@ class HashIndex:
         for side in (range(at, len(runs)), range(at - 1, -1, -1)):
             near = next((runs[i] for i in side if runs[i][1] not in besides), None)
             if near is not None:
-                shared = len(commonprefix((near[0], wanted))) // _TOKEN
+                shared = _shared_tokens(near[0], wanted)
                 found = max(found, (near[1], shared), key=lambda one: (one[1], one[0] > 0))
         return found
 
@@ -120,3 +119,9 @@ class HashIndex:
             del self._runs[parent]
         if own is not None:
             del self._full[parent[0], own]
+
+
+def _shared_tokens(a: bytes, b: bytes) -> int:
+    """How many tokens two runs have in common before they part."""
+    ends = range(_TOKEN, min(len(a), len(b)) + 1, _TOKEN)
+    return next((i for i, end in enumerate(ends) if a[:end] != b[:end]), len(ends))

@@ -7,7 +7,7 @@ chunks, decoding, prefix hits, forks and resumed sequences are all that rule.
 from __future__ import annotations
 
 import bisect
-from collections.abc import Iterable, Sequence as Several
+from collections.abc import Sequence as Several
 from itertools import count, groupby
 
 from octavo.base.log import logger
@@ -299,9 +299,7 @@ class Scheduler:
             self._finish(beam)
         return self._hypotheses(state, search) if search.done else []
 
-    def _next_beams(
-        self, state: RequestState, search: BeamSearch, parents: list[Sequence]
-    ) -> None:
+    def _next_beams(self, state: RequestState, search: BeamSearch, parents: list[Sequence]) -> None:
         """Each beam is a fork of the one that it continues, whose place it takes."""
         for child, parent in enumerate(parents):
             beam = self._fork(parent, child)

@@ -1,4 +1,4 @@
-"""One stream of tokens being generated, and the request it belongs to, as the scheduler sees them."""
+"""One stream of tokens being generated, and its request, as the scheduler sees them."""
 
 from __future__ import annotations
 

@@ -89,6 +89,7 @@ def build_engine(settings: EngineSettings, files: ModelFiles) -> Engine:
         weight_format=backend.weight_format,
         runner=backend.name,
         vocab_size=spec.vocab_size,
+        max_num_seqs=settings.scheduler.max_num_seqs,
         max_model_len=longest,
         eos_token_ids=spec.eos_token_ids,
         layout=layout,

@@ -92,8 +92,8 @@ class AsyncEngine:
         return engine
 
     async def generate(self, request: Request) -> AsyncGenerator[Delta, None]:
-        """Deltas of one request, the last of each sequence with a finish reason. Leaving early aborts
-        it.
+        """Deltas of one request, the last of each sequence with a finish reason. Leaving early
+        aborts it.
 
         Raises:
             RequestError: the request's id is in use.

@@ -13,6 +13,7 @@ from octavo.base.sampling_params import SEED_LIMIT, SamplingParams
 from octavo.engine.info import EngineInfo
 
 MAX_SALT = 128  # characters
+MAX_BEAM_STOPS = 8  # each makes as many more continuations be looked at as there are beams
 
 
 class Door:
@@ -30,17 +31,20 @@ class Door:
         request_id: str | None = None,
         priority: int = 0,
         cache_salt: str = "",
+        owner: str = "",
+        fork_of: str = "",
     ) -> Request:
         """A request the engine can take as it is.
 
         Raises:
             RequestError: the prompt is empty, too long, or names a token the model lacks, or
-                `n` is above 1, or the salt is too long.
+                more beams are wanted than can run together, or the salt is too long.
         """
         self._check_prompt(prompt_token_ids)
         self._check_ids(params)
-        if params.n != 1:
-            raise RequestError(f"n must be 1, got {params.n}", "n")
+        whole = self._whole(params, len(prompt_token_ids))
+        if params.use_beam_search:
+            self._check_beams(whole, len(prompt_token_ids))
         if not isinstance(cache_salt, str) or len(cache_salt) > MAX_SALT:
             raise RequestError(
                 f"cache_salt must be a text of at most {MAX_SALT} characters", "cache_salt"
@@ -48,10 +52,12 @@ class Door:
         return Request(
             request_id=request_id or uuid.uuid4().hex,
             prompt_token_ids=prompt_token_ids,
-            params=self._whole(params, len(prompt_token_ids)),
+            params=whole,
             eos_token_ids=() if params.ignore_eos else self._info.eos_token_ids,
             priority=priority,
             cache_salt=cache_salt,
+            owner=owner,
+            fork_of=fork_of,
         )
 
     def _whole(self, params: SamplingParams, prompt_len: int) -> SamplingParams:
@@ -62,6 +68,29 @@ class Door:
         return msgspec.structs.replace(
             params, max_tokens=wanted, min_tokens=min(params.min_tokens, wanted), seed=seed
         )
+
+    def _check_beams(self, params: SamplingParams, prompt_len: int) -> None:
+        """All beams must have room at once, as each waits for the others."""
+        if params.n > self._info.max_num_seqs:
+            raise RequestError(
+                f"n must be at most {self._info.max_num_seqs} in a beam search, the sequences that "
+                f"run at once; got {params.n}",
+                "n",
+            )
+        if len(params.stop_ids) > MAX_BEAM_STOPS:
+            raise RequestError(
+                f"stop_token_ids may be at most {MAX_BEAM_STOPS} in a beam search, got "
+                f"{len(params.stop_ids)}",
+                "stop_token_ids",
+            )
+        assert params.max_tokens is not None
+        final = prompt_len + params.max_tokens
+        if not self._info.layout.fits_together(params.n, final, prompt_len):
+            raise RequestError(
+                f"{params.n} beams of up to {final} tokens do not fit in the KV cache together; "
+                "ask for fewer beams (n) or a smaller max_tokens",
+                "n",
+            )
 
     def _check_prompt(self, prompt: list[int]) -> None:
         longest = self._info.max_model_len - 1

@@ -16,6 +16,7 @@ class EngineInfo(msgspec.Struct, frozen=True, kw_only=True):
     weight_format: str  # "q4_1", "bfloat16", or several
     runner: str  # what computes: "native avx2, 2 threads", "torch cuda"
     vocab_size: int  # rows of the embedding; every token id must be below it
+    max_num_seqs: int  # sequences running at once, at most
     max_model_len: int  # prompt and output tokens of one sequence, at most
     eos_token_ids: tuple[int, ...]
     layout: KVLayout

@@ -50,9 +50,7 @@ def allocate(
             attention = spec.layers[n].attention
             token = attention.num_kv_heads * ITEMSIZE[dtype] * layout.block_size
             middle = start + token * attention.head_dim
-            places[n] = LayerPages(
-                pools[layout.pool_of(g)], pool.page_bytes, start, middle, g
-            )
+            places[n] = LayerPages(pools[layout.pool_of(g)], pool.page_bytes, start, middle, g)
             start = middle + token * attention.v_head_dim
         assert start == group.page_bytes(layout.block_size) <= pool.page_bytes, (start, pool)
     return pools, [places[n] for n in range(len(spec.layers))]

@@ -20,11 +20,15 @@ class TextDelta(msgspec.Struct, frozen=True, kw_only=True):
     character is unfinished or a stop string may have begun."""
 
     text: str
+    index: int = 0  # of the sequence in its request
     token_ids: list[int]
     logprobs: list[TokenLogprobs] | None = None  # as many as token_ids
     finish_reason: FinishReason | None = None
     stop_reason: int | str | None = None
     num_cached_tokens: int = 0
+    miss: str | None = None
+    score: float | None = None
+    epoch: str = ""
     error: str | None = None
     cut: bool = False  # a stop string ended it, the engine still runs: abort the request there
 
@@ -92,10 +96,14 @@ def _shown(delta: Delta, shows_stop: bool) -> list[int]:
 def _text_delta(delta: Delta, text: str) -> TextDelta:
     return TextDelta(
         text=text,
+        index=delta.index,
         token_ids=delta.token_ids,
         logprobs=delta.logprobs,
         finish_reason=delta.finish_reason,
         stop_reason=delta.stop_reason,
         num_cached_tokens=delta.num_cached_tokens,
+        miss=delta.miss,
+        score=delta.score,
+        epoch=delta.epoch,
         error=delta.error,
     )

@@ -90,7 +90,11 @@ class World:
         self.settings = SchedulerSettings(**settings)  # type: ignore[arg-type]
         self.blanks: list[tuple[int, int]] = []  # blocks whose content nobody may see again
         self.manager = KVManager(
-            kv, {"model": "m"}, prefix_caching, prefix_index, lambda p, b: self.blanks.append((p, b))
+            kv,
+            {"model": "m"},
+            prefix_caching,
+            prefix_index,
+            lambda p, b: self.blanks.append((p, b)),
         )
         self.scheduler = Scheduler(self.settings, self.manager)
         self.known: dict[int, list[int]] = {}  # the worker's copy of each sequence's tokens

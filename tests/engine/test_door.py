@@ -24,6 +24,7 @@ INFO = EngineInfo(
     weight_format="f32",
     runner="none",
     vocab_size=100,
+    max_num_seqs=8,
     max_model_len=32,
     eos_token_ids=(2, 3),
     layout=LAYOUT,
@@ -44,7 +45,7 @@ def test_prompts_that_are_refused(prompt, field):
 
 @pytest.mark.parametrize(
     "options",
-    [{"stop_token_ids": [100]}, {"logit_bias": {100: 1.0}}, {"n": 2}],
+    [{"stop_token_ids": [100]}, {"logit_bias": {100: 1.0}}],
 )
 def test_parameters_that_this_engine_cannot_take(options):
     with pytest.raises(RequestError) as caught:

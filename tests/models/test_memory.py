@@ -15,7 +15,6 @@ from octavo.models.llama import llama
 from octavo.models.memory import (
     blocks_for,
     check_fit,
-    equal_pages,
     kv_bytes_for,
     kv_layout,
     longest_sequence,

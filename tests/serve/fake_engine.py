@@ -51,6 +51,7 @@ def engine_info(**changes: Any) -> EngineInfo:
         "weight_format": "f32",
         "runner": "fake",
         "vocab_size": VOCAB_SIZE,
+        "max_num_seqs": 8,
         "max_model_len": MAX_MODEL_LEN,
         "eos_token_ids": (EOS,),
         "layout": KVLayout(block_size=16, groups=(), pools=()),

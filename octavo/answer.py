@@ -1,0 +1,89 @@
+"""Offline prompts and answers: what was asked becomes a list, deltas become whole outputs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from octavo.base.errors import RequestError
+from octavo.base.output import CompletionOutput, Logprob, RequestOutput
+from octavo.base.plan import TokenLogprobs
+from octavo.base.request import Request
+from octavo.base.sampling_params import SamplingParams
+from octavo.text.assembler import TextDelta
+from octavo.text.tokenizer import Tokenizer
+
+Prompt = str | Sequence[int] | dict[str, Any]
+
+
+class Answer:
+    """One prompt's output while it grows; of a prompt that was refused, the error alone."""
+
+    def __init__(
+        self, request: Request | None, output: RequestOutput, tokenizer: Tokenizer | None = None
+    ) -> None:
+        self.request = request
+        self.output = output
+        self._tokenizer = tokenizer
+        count = request.params.n if request else 1
+        output.outputs = [CompletionOutput(index=i, token_ids=[]) for i in range(count)]
+        if request is None:
+            output.outputs[0].finish_reason = "error"
+
+    @property
+    def is_whole(self) -> bool:
+        return all(completion.finish_reason is not None for completion in self.output.outputs)
+
+    def feed(self, delta: TextDelta) -> None:
+        mine = self.output.outputs[delta.index]
+        mine.text += delta.text
+        mine.token_ids += delta.token_ids
+        if delta.logprobs:
+            mine.logprobs = (mine.logprobs or []) + [self._named(p) for p in delta.logprobs]
+            mine.cumulative_logprob = (mine.cumulative_logprob or 0.0) + sum(
+                position.logprob for position in delta.logprobs
+            )
+        if delta.score is not None:
+            mine.cumulative_logprob = delta.score
+        mine.finish_reason, mine.stop_reason = delta.finish_reason, delta.stop_reason
+        self.output.error = delta.error or self.output.error
+        self.output.num_cached_tokens = max(self.output.num_cached_tokens, delta.num_cached_tokens)
+        self.output.miss = delta.miss or self.output.miss
+
+    def _named(self, position: TokenLogprobs) -> dict[int, Logprob]:
+        """The drawn token first, then the likeliest ones."""
+        drawn = (position.token_id, position.logprob, position.rank)
+        top = [(token, logprob, rank) for rank, (token, logprob) in enumerate(position.top, 1)]
+        name = self._tokenizer.token if self._tokenizer else lambda token: None
+        found: dict[int, Logprob] = {}
+        for token, logprob, rank in (drawn, *top):
+            found.setdefault(token, Logprob(logprob, rank, name(token)))
+        return found
+
+
+def as_dict(prompt: Prompt) -> dict[str, Any]:
+    if isinstance(prompt, dict):
+        return prompt
+    return {"prompt": prompt} if isinstance(prompt, str) else {"prompt_token_ids": prompt}
+
+
+def listed(prompts: Prompt | Sequence[Prompt]) -> list[Prompt]:
+    """One prompt or several -> several. A list of ints is one prompt."""
+    if not isinstance(prompts, Sequence | dict) or isinstance(prompts, bytes):
+        raise RequestError(f"prompts must not be of type {type(prompts).__name__}", "prompts")
+    single = isinstance(prompts, str | dict) or bool(prompts and isinstance(prompts[0], int))
+    return [prompts] if single else list(prompts)  # type: ignore[list-item,arg-type]
+
+
+def spread(
+    params: SamplingParams | Sequence[SamplingParams], count: int
+) -> Sequence[SamplingParams]:
+    if isinstance(params, SamplingParams):
+        return [params] * count
+    if isinstance(params, dict) or not all(isinstance(p, SamplingParams) for p in params):
+        raise RequestError(
+            "sampling_params must be SamplingParams, one or a list", "sampling_params"
+        )
+    if len(params) != count:
+        raise RequestError(f"{len(params)} sampling_params for {count} prompts", "sampling_params")
+    return params
