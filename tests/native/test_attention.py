@@ -22,7 +22,8 @@ from octavo.layers.decoder import RMSNorm, rotate
 from octavo.models.spec import NormSpec, ParamSpec, RopeSpec
 from octavo.native.library import library, usable_variants
 
-FORMATS = {"f32": torch.float32, "bf16": torch.bfloat16, "f16": torch.float16}
+FLOATS = {"f32": torch.float32, "bf16": torch.bfloat16, "f16": torch.float16}
+FORMATS = (*FLOATS, "int8")
 Row = tuple[int, int, np.ndarray]  # sequence, position of its first token, qkv [tokens, width]
 
 
@@ -50,8 +51,12 @@ class Shape:
 
     @property
     def part_bytes(self) -> int:
-        size = self.kv_heads * (self.head_dim + self.v_head_dim) * self.block_size
-        return size * FORMATS[self.format].itemsize
+        slots = self.kv_heads * self.block_size
+        return slots * (self.token_bytes(self.head_dim) + self.token_bytes(self.v_head_dim))
+
+    def token_bytes(self, dim: int) -> int:
+        """Of a token's keys (or values) in one head."""
+        return dim + 4 if self.format == "int8" else dim * FLOATS[self.format].itemsize
 
     def texts(self, seed: int, lengths: Sequence[int]) -> list[np.ndarray]:
         rng = np.random.default_rng(seed)
@@ -69,7 +74,18 @@ class Shape:
         )
 
     def rounded(self, x: np.ndarray) -> np.ndarray:
-        return torch.from_numpy(x.copy()).to(FORMATS[self.format]).float().numpy()
+        """As the format keeps `x` [..., dim]."""
+        if self.format == "int8":
+            codes, scales = int8(x)
+            return codes * scales
+        return torch.from_numpy(x.copy()).to(FLOATS[self.format]).float().numpy()
+
+
+def int8(x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Whole numbers from -127 to 127 and a scale for each of the last axis, float32."""
+    most = np.abs(x).max(axis=-1, keepdims=True)
+    inverse = np.divide(np.float32(127), most, out=np.zeros_like(most), where=most > 0)
+    return np.round(x * inverse), most / np.float32(127)
 
 
 @dataclass
