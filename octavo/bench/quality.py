@@ -199,7 +199,8 @@ def table(found: Sequence[Quality]) -> str:
     for name, q in zip(names, found, strict=True):
         lines.append(
             f"{name:{width}}{q.weight_bytes / 2**20:>12.1f}{q.kv_tokens:>12,}"
-            f"{q.mean_kl:>12.5f}{q.p99_kl:>12.5f}{100 * q.top1_agreement:>12.2f}{q.perplexity:>12.3f}"
+            f"{q.mean_kl:>12.5f}{q.p99_kl:>12.5f}{100 * q.top1_agreement:>12.2f}"
+            f"{q.perplexity:>12.3f}"
         )
     return "\n".join(lines)
 
