@@ -26,8 +26,8 @@ def kv_groups(config: Config, kv_dtype: str) -> tuple[KVGroup, ...]:
     Mixtures of experts have no influence; layers that read another layer's KV keep none.
 
     Raises:
-        ModelError: a field is missing, or a layer keeps something not understood, or nothing that
-            `kv_dtype` is there for.
+        ModelError: a field is missing, or a layer keeps something not understood, or something
+            that `kv_dtype` has no form for.
     """
     config = text_config(config)
     members: dict[KVKind, list[int]] = {}
@@ -71,9 +71,9 @@ def _token_bytes(config: Config, kv_dtype: str, kind: KVKind, layer: int) -> int
 
 
 def _refuse_scales(kv_dtype: str, what: str) -> None:
-    """Formats with a scale for each KV head keep nothing that is not of one."""
+    """A scale belongs to a token's K or V in one head: no other state has one."""
     if kv_dtype in KV_SCALE_BYTES:
-        raise ModelError(f"this model keeps {what}, which no kv_dtype {kv_dtype} is there for")
+        raise ModelError(f"kv_dtype {kv_dtype} has no form for {what}, which this model keeps")
 
 
 def _latent(config: Config) -> int:

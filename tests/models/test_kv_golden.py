@@ -396,7 +396,7 @@ def test_scales_are_counted(name: str) -> None:
     ],
 )
 def test_what_has_no_heads_has_no_scales(name: str, what: str) -> None:
-    with pytest.raises(ModelError, match=f"keeps {what}, which no kv_dtype int8"):
+    with pytest.raises(ModelError, match=f"int8 has no form for {what}"):
         kv_groups(GOLDEN[name][0], "int8")
 
 
