@@ -192,7 +192,7 @@ def test_dummy_weights_need_no_weight_file(folder, tmp_path):
 
 
 def test_kv_in_int8(folder):
-    """Cold and warm, on both paths; and in a GiB more tokens than in floats."""
+    """The same cold and warm and on both paths; more tokens fit than in floats."""
     options = {"kv_memory": "1MiB", "threads": 1, "dtype": "float32"}
     floats = LLM(str(folder), **options)
     native, torch = (

@@ -376,8 +376,8 @@ def test_wider_numbers_take_twice_the_kv(name: str) -> None:
 INT8 = {  # bytes a token of each group: a byte for each number, 4 for the scale of K and of V
     "Qwen2.5-72B, grouped": [168_960],  # 2*80*8*(128+4)
     "Gemma-3-4B, five windows to one, fields left out": [60_320, 10_400],  # 2*(29|5)*4*(256+4)
-    "MiMo-V2-Flash, K wider than V, windows with more heads": [11_808, 102_336],
     # 9*4*(192+128+8), 39*8*(192+128+8)
+    "MiMo-V2-Flash, K wider than V, windows with more heads": [11_808, 102_336],
 }
 
 
