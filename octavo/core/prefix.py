@@ -43,12 +43,13 @@ class Prefix:
     `token_ids` is the sequence's own list, which only grows.
     """
 
-    __slots__ = ("_digests", "block_size", "token_ids")
+    __slots__ = ("_digests", "_packed", "block_size", "token_ids")
 
     def __init__(self, root: bytes, block_size: int, token_ids: list[int]) -> None:
         self.block_size = block_size
         self.token_ids = token_ids
         self._digests = [root]
+        self._packed = bytearray()
 
     def fork(self, token_ids: list[int]) -> Prefix:
         """The same blocks for a list that begins with the same tokens."""
@@ -68,3 +69,12 @@ class Prefix:
         """The first `length` tokens of block number `block`, 4 bytes each."""
         start = block * self.block_size
         return run_bytes(self.token_ids[start : start + length])
+
+    def packed(self, count: int) -> bytearray:
+        """At least the first `count` tokens, 4 bytes each; to be read only. No token is turned
+        into bytes twice, as for a long sequence that takes longer than all else."""
+        assert count <= len(self.token_ids), (count, len(self.token_ids))
+        known = len(self._packed) // 4
+        if known < count:
+            self._packed += run_bytes(self.token_ids[known:count])
+        return self._packed
