@@ -119,7 +119,7 @@ def test_answers_in_a_crowd_equal_those_alone(model, impl):
     assert stats.kv_blocks_used == 0
 
 
-@pytest.mark.parametrize("index", ["hash"])
+@pytest.mark.parametrize("index", ["hash", "radix"])
 def test_forks_from_any_token_equal_a_prompt_of_these_tokens(model, impl, index):
     name, folder, _ = model
     rng = random.Random(name)
