@@ -52,6 +52,11 @@ class LLM:
         self._door = Door(self.info, settings.seed)
         self._history = History()
 
+    def close(self) -> None:
+        """End what works in the background. With `kv_swap_dir`, what the cache holds is kept for
+        the next start."""
+        self._local.engine.close()
+
     @property
     def info(self) -> EngineInfo:
         return self._local.engine.info

@@ -12,7 +12,7 @@ from itertools import count, groupby
 
 from octavo.base.log import logger
 from octavo.base.output import Delta, EngineStats
-from octavo.base.plan import NewSequence, Row, Sampled, StepPlan, StepResult
+from octavo.base.plan import Move, NewSequence, Row, Sampled, StepPlan, StepResult
 from octavo.base.request import Request
 from octavo.base.settings import SchedulerSettings
 from octavo.core.beam_search import BeamSearch
@@ -54,7 +54,7 @@ class Scheduler:
 
     @property
     def has_work(self) -> bool:
-        return bool(self._live)
+        return bool(self._live) or self._manager.is_loading
 
     def add(self, request: Request) -> None:
         """Let a request wait. Its id must not be in use."""
@@ -92,7 +92,7 @@ class Scheduler:
         rows: list[Row] = []
         preempted = self._preemptions
         budget = self._settings.max_num_batched_tokens
-        todo = [sequence for sequence in self._running if not sequence.is_idle]
+        todo = [s for s in self._running if not s.is_idle and not s.num_loading]
         while todo:
             sequence = todo.pop(0)
             length = min(sequence.num_known - sequence.num_computed, budget - len(todo))
@@ -103,15 +103,19 @@ class Scheduler:
             self._admit(budget, new, rows)
         self._steps += 1
         dropped, self._dropped = self._dropped, []
-        copies = self._manager.take_copies()
-        self._copies += len(copies)
-        return StepPlan(self._steps, new, rows, dropped, copies)
+        plan = self._manager.complete(StepPlan(self._steps, new, rows, dropped))
+        self._copies += len(plan.copies)
+        return plan
 
     def update(self, plan: StepPlan, result: StepResult) -> list[Delta]:
         """Take in what was drawn; sequences aborted meanwhile are passed over. A step that failed
         ends its sequences with an error."""
         assert plan.step == result.step, (plan.step, result.step)
         self._manager.settle(written=result.error is None)
+        for name, intact in result.loaded:
+            sequence = self._manager.loaded(name, intact)
+            if sequence is not None and sequence.is_spoilt:
+                self._retry(sequence)
         deltas: list[Delta] = []
         if result.error is not None:
             for row in plan.rows:
@@ -122,6 +126,10 @@ class Scheduler:
             if sequence_id in self._live:
                 deltas += self._advance(self._live[sequence_id], list(drawn))
         return deltas
+
+    def unsaved(self) -> list[Move]:
+        """Blocks that a swap tier might keep for another process."""
+        return self._manager.unsaved()
 
     def stats(self) -> EngineStats:
         pools = self._manager.pools
@@ -182,6 +190,8 @@ class Scheduler:
             self._waiting.remove(sequence)
             self._run(sequence)
             self._count_hit(sequence)
+            if sequence.num_loading:
+                continue
             length = min(sequence.num_known - sequence.num_computed, budget)
             there = self._manager.extend(sequence, sequence.num_computed + length)
             assert there, "admission promised these blocks"
@@ -247,6 +257,13 @@ class Scheduler:
             lost,
             self._preemptions,
         )
+
+    def _retry(self, sequence: Sequence) -> None:
+        """A sequence waits again, as what it was to begin with could not be brought back."""
+        self._running.remove(sequence)
+        self._manager.free(sequence, written=False)
+        sequence.state.prompt_hit = None
+        self._waiting.push(sequence)
 
     # ---- what came of it ----
 

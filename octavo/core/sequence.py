@@ -56,6 +56,9 @@ class Sequence:
     num_published: int = 0  # blocks whose content the index was told of
     is_introduced: bool = False  # the worker knows it
     num_sent: int = 0  # blocks of each table that are as the worker knows them
+    life: int = 0  # times that it was admitted
+    num_loading: int = 0  # blocks that come back from the swap tier
+    is_spoilt: bool = False  # one of them could not
     likeliest: TokenLogprobs | None = None  # its next tokens, while siblings compute theirs
 
     @property

@@ -10,6 +10,7 @@ from octavo.base.progress import progress
 from octavo.base.settings import EngineSettings
 from octavo.core.kv_manager import KVManager
 from octavo.core.scheduler import Scheduler
+from octavo.core.swap import SwapDirectory
 from octavo.engine.backends import Backend, NativeBackend, TorchBackend
 from octavo.engine.engine import Engine
 from octavo.engine.executor import InProcessExecutor
@@ -24,6 +25,7 @@ from octavo.engine.resolve import (
     max_model_len,
     quantization,
 )
+from octavo.engine.swapping import swap_bytes, swap_store
 from octavo.files.model_files import ModelFiles
 from octavo.models.families import default_dtype, generation_defaults, model_spec
 from octavo.models.memory import check_fit, kv_layout
@@ -105,9 +107,11 @@ def build_engine(settings: EngineSettings, files: ModelFiles) -> Engine:
         "kv_dtype": plan.kv_dtype,
         "weights": backend.weight_format,
     }
-    cache = settings.cache
-    manager = KVManager(layout, root, cache.prefix_caching, cache.prefix_index)
-    worker = Worker(backend.load(layout, plan.kv_dtype, watch), layout)
+    runner = backend.load(layout, plan.kv_dtype, watch)
+    cache, store = settings.cache, swap_store(settings.cache, plan.device)
+    swap = SwapDirectory(swap_bytes(cache), store.names()) if store is not None else None
+    manager = KVManager(layout, root, cache.prefix_caching, cache.prefix_index, swap)
+    worker = Worker(runner, layout, store)
     return Engine(info, Scheduler(settings.scheduler, manager), InProcessExecutor(worker))
 
 
@@ -135,7 +139,8 @@ def _backend(
 def _plan_memory(
     settings: EngineSettings, spec: ModelSpec, backend: Backend, device: str, longest: int
 ) -> KVLayout:
-    memory = Memory(free_memory(device), backend.weight_bytes(), backend.smaller())
+    swapped = swap_bytes(settings.cache) if settings.cache.kv_swap_dir is None else 0
+    memory = Memory(free_memory(device) - swapped, backend.weight_bytes(), backend.smaller())
     budget = kv_budget(settings, spec, memory, device, longest)
     chunk = settings.scheduler.max_num_batched_tokens
     size = settings.cache.block_size

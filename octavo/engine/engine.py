@@ -37,6 +37,10 @@ class Engine:
     def abort(self, request_id: str, child: int | None = None) -> None:
         self._scheduler.abort(request_id, child)
 
+    def close(self) -> None:
+        """End what works besides; nothing may be asked any more."""
+        self._executor.close(self._scheduler.unsaved())
+
     def step(self) -> list[Delta]:
         plan = self._scheduler.schedule()
         try:

@@ -6,7 +6,7 @@ from typing import Any, Protocol
 
 from octavo.base.log import logger
 from octavo.base.output import OpCost
-from octavo.base.plan import StepPlan, StepResult
+from octavo.base.plan import Move, StepPlan, StepResult
 from octavo.worker.worker import Ticket, Worker
 
 log = logger("executor")
@@ -18,6 +18,8 @@ class Executor(Protocol):
     def submit(self, plan: StepPlan) -> Any: ...
     def finish(self, ticket: Any) -> StepResult: ...
     def costs(self) -> list[OpCost]: ...
+    def close(self, unsaved: list[Move]) -> None:
+        """The last call; blocks that a swap tier may keep for another process."""
 
 
 class InProcessExecutor:
@@ -28,6 +30,9 @@ class InProcessExecutor:
 
     def costs(self) -> list[OpCost]:
         return self._worker.costs()
+
+    def close(self, unsaved: list[Move]) -> None:
+        self._worker.close(unsaved)
 
     def submit(self, plan: StepPlan) -> Ticket | StepResult:
         try:

@@ -48,6 +48,9 @@ class NativeRunner:
         emitter = Emitter(self.program, spec, weights, pages, kv_dtype, layout.block_size)
         self._buffers = emitter.emit(hidden_of)
 
+    def pages(self, pool: int) -> np.ndarray:
+        return self._pages[pool]
+
     def copy(self, pool: int, sources: list[int], targets: list[int]) -> None:
         pages = self._pages[pool]
         pages[targets] = pages[sources]

@@ -46,6 +46,10 @@ class TorchRunner:
         params.load(checkpoint.read, watch)
         self._attention: AttentionBackend = ReferenceAttention(spec, layout, kv_dtype, self._device)
 
+    def pages(self, pool: int) -> np.ndarray:
+        """Raises TypeError where they are on a GPU."""
+        return self._attention.pools[pool].numpy()
+
     def copy(self, pool: int, sources: list[int], targets: list[int]) -> None:
         pages = self._attention.pools[pool]
         pages[targets] = pages[sources]
