@@ -7,11 +7,14 @@ chunks, decoding, prefix hits, forks and resumed sequences are all that rule.
 from __future__ import annotations
 
 import bisect
+from collections.abc import Iterator
 from collections.abc import Sequence as Several
+from contextlib import contextmanager
 from itertools import count, groupby
+from typing import Literal
 
 from octavo.base.log import logger
-from octavo.base.output import Delta, EngineStats
+from octavo.base.output import Delta, EngineStats, FinishReason
 from octavo.base.plan import Move, NewSequence, Row, Sampled, StepPlan, StepResult
 from octavo.base.request import Request
 from octavo.base.settings import SchedulerSettings
@@ -46,6 +49,7 @@ class Scheduler:
         self._arrivals = count()
         self._numbers = count()
         self._steps = 0
+        self._admits: Literal["all", "begun", "nobody"] = "all"
         self._preemptions = 0
         self._copies = 0
         self._query_tokens = 0
@@ -84,6 +88,51 @@ class Scheduler:
             for sequence in list(doomed):
                 if sequence is not None:
                     self._finish(sequence)
+
+    # ---- between steps ----
+
+    @property
+    def has_begun(self) -> bool:
+        """Whether a request that has been computed in part is still here."""
+        return any(sequence.state.has_begun for sequence in self._live.values())
+
+    @property
+    def is_loading(self) -> bool:
+        """Whether a block is on its way from the swap tier."""
+        return self._manager.is_loading
+
+    @contextmanager
+    def admitting(self, whom: Literal["begun", "nobody"]) -> Iterator[None]:
+        """Meanwhile newcomers wait, or everybody does."""
+        self._admits = whom
+        try:
+            yield
+        finally:
+            self._admits = "all"
+
+    def abort_begun(self) -> list[Delta]:
+        """End every request that has begun."""
+        begun = [s for s in self._live.values() if s.state.has_begun]
+        alive = (s for s in begun if s.sequence_id in self._live)
+        return [delta for s in alive for delta in self._end(s, "abort")]
+
+    def suspend(self) -> None:
+        """Have every sequence wait; it will be computed again."""
+        for sequence in list(self._running):
+            self._suspend(sequence)
+
+    def begin_epoch(self, epoch: str) -> None:
+        """What is computed from now on is of other weights. No sequence holds blocks."""
+        assert not self._running, "a sequence still holds KV of the weights before"
+        self._manager.root["epoch"] = epoch
+        for sequence in self._live.values():
+            sequence.prefix = self._manager.prefix(sequence.request, sequence.token_ids)
+
+    def reset_prefix_cache(self) -> bool:
+        """Forget all content; False, with nothing changed, where a sequence holds blocks."""
+        return self._manager.reset()
+
+    # ---- a step ----
 
     def schedule(self) -> StepPlan:
         """Plan one step. Advances `num_computed`, as if the step had been computed."""
@@ -185,7 +234,7 @@ class Scheduler:
         """Start waiting sequences in order, each only if memory for it is free."""
         while self._waiting and budget > 0:
             sequence = self._next()
-            if not self._find_room(sequence):
+            if sequence is None or not self._find_room(sequence):
                 return
             self._waiting.remove(sequence)
             self._run(sequence)
@@ -198,15 +247,18 @@ class Scheduler:
             rows.append(self._row(sequence, length, new))
             budget -= length
 
-    def _next(self) -> Sequence:
+    def _next(self) -> Sequence | None:
         """Who starts next: a beam that others wait for, else as the policy says."""
         for running in self._running:
             if running.is_idle:
                 for beam in running.state.alive.values():
                     if beam in self._waiting:
                         return beam
-        first = self._waiting.first(self._order.width)
-        return self._order.pick(first, self._manager.count_hit)
+        if self._admits == "all":
+            first = self._waiting.first(self._order.width)
+            return self._order.pick(first, self._manager.count_hit)
+        everyone = self._waiting.first(len(self._waiting)) if self._admits == "begun" else []
+        return next((s for s in everyone if s.state.has_begun), None)
 
     def _find_room(self, sequence: Sequence) -> bool:
         """Admit a waiting sequence, if there is a place for it and memory. Where all that run wait
@@ -237,13 +289,17 @@ class Scheduler:
             self._query_tokens += sequence.num_known
             self._hit_tokens += sequence.num_cached
 
-    def _preempt(self, sequence: Sequence) -> None:
-        lost, state = self._manager.lost(sequence), sequence.state
+    def _suspend(self, sequence: Sequence, written: bool = True) -> None:
+        """Take its blocks; it waits to be computed again, as far as it cannot be found."""
         self._running.remove(sequence)
-        self._manager.free(sequence)
+        self._manager.free(sequence, written)
         self._dropped.append(sequence.sequence_id)
         sequence.likeliest = None
         self._waiting.push(sequence)
+
+    def _preempt(self, sequence: Sequence) -> None:
+        lost, state = self._manager.lost(sequence), sequence.state
+        self._suspend(sequence)
         self._preemptions += 1
         state.preemptions += 1
         if state.preemptions >= self._settings.max_preemptions:
@@ -260,10 +316,8 @@ class Scheduler:
 
     def _retry(self, sequence: Sequence) -> None:
         """A sequence waits again, as what it was to begin with could not be brought back."""
-        self._running.remove(sequence)
-        self._manager.free(sequence, written=False)
+        self._suspend(sequence, written=False)
         sequence.state.prompt_hit = None
-        self._waiting.push(sequence)
 
     # ---- what came of it ----
 
@@ -295,6 +349,7 @@ class Scheduler:
             stop_reason=stop,
             num_cached_tokens=sequence.state.prompt_hit or 0,
             miss=sequence.state.miss,
+            epoch=self._manager.root.get("epoch", ""),
         )
         return [delta]
 
@@ -334,6 +389,7 @@ class Scheduler:
                 num_cached_tokens=state.prompt_hit or 0,
                 miss=state.miss,
                 score=found.beam.total,
+                epoch=self._manager.root.get("epoch", ""),
             )
             for index, found in enumerate(search.hypotheses)
         ]
@@ -365,6 +421,11 @@ class Scheduler:
         return sequence
 
     def _fail(self, sequence: Sequence, why: str, written: bool = True) -> list[Delta]:
+        return self._end(sequence, "error", why, written)
+
+    def _end(
+        self, sequence: Sequence, reason: FinishReason, why: str | None = None, written: bool = True
+    ) -> list[Delta]:
         """End a sequence; in a beam search or before it is forked, the whole request."""
         state = sequence.state
         whole = state.search is not None or state.unborn > 0
@@ -374,7 +435,7 @@ class Scheduler:
         children = range(state.request.params.n) if whole else [sequence.child]
         request_id = state.request.request_id
         return [
-            Delta(request_id, [], index=child, finish_reason="error", error=why)
+            Delta(request_id, [], index=child, finish_reason=reason, error=why)
             for child in children
         ]
 

@@ -24,7 +24,10 @@ class RequestState:
     preemptions: int = 0
     prompt_hit: int | None = None  # prompt tokens found at first admission
     miss: Miss | None = None  # why not more
-    epoch: str = ""  # weights that the latest tokens are of
+
+    @property
+    def has_begun(self) -> bool:
+        return self.prompt_hit is not None
 
     @property
     def prompt_len(self) -> int:

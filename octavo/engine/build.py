@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import partial
+from hashlib import sha256
 
 from octavo.base.kv import KVLayout
 from octavo.base.progress import progress
@@ -26,6 +28,7 @@ from octavo.engine.resolve import (
     quantization,
 )
 from octavo.engine.swapping import swap_bytes, swap_store
+from octavo.engine.updates import CurrentWeights
 from octavo.files.model_files import ModelFiles
 from octavo.models.families import default_dtype, generation_defaults, model_spec
 from octavo.models.memory import check_fit, kv_layout
@@ -101,18 +104,29 @@ def build_engine(settings: EngineSettings, files: ModelFiles) -> Engine:
         generation_defaults=generation_defaults(files),
         table=table,
     )
+    return _join(settings, plan, info)
+
+
+def _join(settings: EngineSettings, plan: Resolved, info: EngineInfo) -> Engine:
+    """Load what is large, and put the rooms together."""
+    cache, backend, layout = settings.cache, plan.backend, info.layout
+    weights = CurrentWeights.of(plan.spec, backend.checkpoint, num_threads(settings))
+    make = partial(backend.load, layout, plan.kv_dtype, watch)
+    runner = make(weights.checkpoint)
+    store = swap_store(cache, plan.device)
     root = {
-        "model": str(files.path),
+        "model": sha256(repr(plan.spec).encode()).hexdigest(),
+        "kernels": backend.kernels(),
         "dtype": plan.dtype,
         "kv_dtype": plan.kv_dtype,
         "weights": backend.weight_format,
+        "epoch": weights.epoch,
     }
-    runner = backend.load(layout, plan.kv_dtype, watch)
-    cache, store = settings.cache, swap_store(settings.cache, plan.device)
     swap = SwapDirectory(swap_bytes(cache), store.names()) if store is not None else None
     manager = KVManager(layout, root, cache.prefix_caching, cache.prefix_index, swap)
-    worker = Worker(runner, layout, store)
-    return Engine(info, Scheduler(settings.scheduler, manager), InProcessExecutor(worker))
+    scheduler = Scheduler(settings.scheduler, manager)
+    executor = InProcessExecutor(Worker(make, runner, layout, store))
+    return Engine(info, scheduler, executor, weights)
 
 
 def num_threads(settings: EngineSettings) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, Protocol
 
 import numpy as np
@@ -10,6 +11,7 @@ from octavo.base.kv import KVLayout
 from octavo.base.output import OpCost
 from octavo.base.plan import Copy, Move, Sampled, StepPlan, StepResult
 from octavo.sampling.rows import Drawn, SamplingRow
+from octavo.weights.checkpoint import Checkpoint
 from octavo.worker.batch import Batch, build_batch
 from octavo.worker.states import States
 from octavo.worker.swap import SwapStore
@@ -19,6 +21,9 @@ LOAD_SECONDS = 0.05  # how long a step without rows waits for what is being load
 
 class Runner(Protocol):
     """A model on a device."""
+
+    def update(self, checkpoint: Checkpoint) -> None:
+        """Other weights in the place of these; KV memory stays."""
 
     def copy(self, pool: int, sources: list[int], targets: list[int]) -> None:
         """Blocks of one pool, in all layers: every source is read before any target changes."""
@@ -46,9 +51,19 @@ class Ticket:
 
 
 class Worker:
-    """States, batch arrays and a runner, put together; a swap tier beside, if there is one."""
+    """States, batch arrays and a runner, put together; a swap tier beside, if there is one.
 
-    def __init__(self, runner: Runner, layout: KVLayout, swap: SwapStore | None = None) -> None:
+    `make` loads a runner like this one, weights and KV memory.
+    """
+
+    def __init__(
+        self,
+        make: Callable[[Checkpoint], Runner],
+        runner: Runner,
+        layout: KVLayout,
+        swap: SwapStore | None = None,
+    ) -> None:
+        self._make = make
         self._runner = runner
         self._swap = swap
         self._block_size = layout.block_size
@@ -57,6 +72,17 @@ class Worker:
 
     def costs(self) -> list[OpCost]:
         return self._runner.costs()
+
+    def load(self, checkpoint: Checkpoint) -> None:
+        """Weights in the place of others, or after `unload`."""
+        if hasattr(self, "_runner"):
+            self._runner.update(checkpoint)
+        else:
+            self._runner = self._make(checkpoint)
+
+    def unload(self) -> None:
+        """Free weights and KV memory; no step may come before `load`."""
+        del self._runner
 
     def forward(self, plan: StepPlan) -> Ticket:
         self._move(plan)
