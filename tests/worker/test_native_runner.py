@@ -96,9 +96,9 @@ def close(ours, theirs, limit=2e-4) -> bool:
 def test_bytes_planned_are_bytes_allocated(kv_dtype, tmp_path):
     tiny_model(tmp_path, "qwen2_mixed")
     case = Case(tmp_path, "float32", kv_dtype)
-    places = allocate(library(), case.spec, case.layout, kv_dtype)
-    held = {id(place.memory): place.memory.nbytes for place in places}
-    assert sum(held.values()) == case.layout.total_bytes
+    pools, places = allocate(library(), case.spec, case.layout, kv_dtype)
+    assert sum(pool.nbytes for pool in pools) == case.layout.total_bytes
+    assert {id(place.memory) for place in places} == {id(pool) for pool in pools}
 
 
 @pytest.mark.parametrize("variant", usable_variants())
