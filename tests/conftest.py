@@ -20,6 +20,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--shared", type=Path, help="folder with workloads and traces from outside the project"
     )
+    parser.addoption("--soak-minutes", type=float, default=30.0, help="how long the soak takes")
 
 
 @pytest.fixture(scope="session")

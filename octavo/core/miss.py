@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping
 from typing import Literal
 
 Miss = Literal["cold", "diverged", "evicted", "salt", "adapter", "epoch", "disabled"]
-MEMORY = 2**16  # entries of each kind
+MEMORY = 2**14  # entries of each kind
 _ROOTS: tuple[Miss, ...] = ("epoch", "adapter", "salt")  # what a prompt's root may differ in
 
 

@@ -67,3 +67,33 @@ def test_it_knows_the_capital_of_japan(default_model):
         use_tqdm=False,
     )
     assert "Tokyo" in answer.outputs[0].text
+
+
+def test_a_conversation_computes_only_what_its_cached_run_lacks(default_model):
+    """From the first token whose id differs: the last one generated, and what is new."""
+    llm = LLM(str(default_model.path), kv_memory="256MiB", max_model_len=2048)
+    params = SamplingParams(temperature=0.0, max_tokens=24)
+    talk, run = [], []
+    for turn in range(10):
+        talk.append({"role": "user", "content": f"Tell me one thing about the number {turn}."})
+        [answer] = llm.chat(talk, params, use_tqdm=False)
+        prompt, said = answer.prompt_token_ids, answer.outputs[0]
+        assert answer.num_cached_tokens == common(prompt[:-1], run)
+        assert turn == 0 or len(prompt) - answer.num_cached_tokens < 30
+        run = (prompt + said.token_ids)[:-1]  # whose KV is computed
+        talk.append({"role": "assistant", "content": said.text})
+
+
+def common(a: list[int], b: list[int]) -> int:
+    pairs = enumerate(zip(a, b, strict=False))
+    return next((i for i, (x, y) in pairs if x != y), min(len(a), len(b)))
+
+
+def test_eight_answers_to_a_long_prompt_compute_it_once(default_model):
+    llm = LLM(str(default_model.path), kv_memory="256MiB", max_model_len=2048)
+    prompt = (llm.text.tokenizer.encode(" ".join(QUESTIONS)) * 9)[:1003]
+    params = SamplingParams(n=8, seed=1, max_tokens=20, ignore_eos=True)
+    [output] = llm.generate([prompt], params, use_tqdm=False)
+    assert llm.stats.computed_tokens_total == 1003 + 8 * 19
+    assert llm.stats.kv_copies_total == 7
+    assert len({tuple(answer.token_ids) for answer in output.outputs}) > 2
