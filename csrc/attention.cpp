@@ -269,6 +269,7 @@ void attend(Team& team, const AttentionPlan& plan, const AttentionSpec& spec, co
     case KVFormat::f32: return run<KVFormat::f32>(team, layer);
     case KVFormat::bf16: return run<KVFormat::bf16>(team, layer);
     case KVFormat::f16: return run<KVFormat::f16>(team, layer);
+    case KVFormat::int8: return run<KVFormat::int8>(team, layer);
   }
 }
 

@@ -26,7 +26,8 @@ inline constexpr int kTogether = F == KVFormat::bf16 ? 2 : 1;
 template <KVFormat F>
 using Unit = std::conditional_t<
     F == KVFormat::f32, float,
-    std::conditional_t<F == KVFormat::bf16, uint32_t, uint16_t>>;
+    std::conditional_t<F == KVFormat::bf16, uint32_t,
+                       std::conditional_t<F == KVFormat::f16, uint16_t, int8_t>>>;
 
 template <KVFormat F>
 using Units = std::conditional_t<F == KVFormat::bf16, U32, F32>;
@@ -64,6 +65,7 @@ OCTAVO_INLINE Units<F> load_units(const Unit<F>* from, int count) {
     from = part;
   }
   if constexpr (F == KVFormat::f16) return load_f16(from);
+  else if constexpr (F == KVFormat::int8) return load_int8(from);
   else return load_as<Units<F>>(from);
 }
 
@@ -74,8 +76,9 @@ OCTAVO_INLINE F32 number(Units<F> units, int k) {
   else return low_bf16(k == 0 ? units : computed(units >> 16));  // a mask would take a register
 }
 
-// Units that a product reads, in N vectors, and what is to be read next of as many bytes.
-template <KVFormat F, int N>
+// Units that a product reads, in N vectors of which each RUN lie side by side, and what is to be
+// read next of as many bytes.
+template <KVFormat F, int N, int RUN>
 struct Stream {
   const Unit<F>* units[N];
   const Unit<F>* next[N];
@@ -83,16 +86,16 @@ struct Stream {
 
   OCTAVO_INLINE void fetch(int64_t at) const {
     for (int n = 0; n < N; n++)
-      if (n * W * sizeof(Unit<F>) % 64 == 0) __builtin_prefetch(next[n] + at);
+      if (n % RUN * W * sizeof(Unit<F>) % 64 == 0) __builtin_prefetch(next[n] + at);
   }
 };
 
 // acc[m][n] += factors of row m * numbers of vector n, over units begin..end - 1. Factor number k
 // of row m is at a[k * AK + m * AM]. Lanes past `count` are zeros. The order of loops is the one in
 // which the compiler spills no sums.
-template <KVFormat F, int M, int N, int AK, int AM>
-OCTAVO_INLINE void multiply(F32 (&acc)[M][N], const float* a, const Stream<F, N>& b, int begin,
-                            int end, int count = W) {
+template <KVFormat F, int M, int N, int RUN, int AK, int AM>
+OCTAVO_INLINE void multiply(F32 (&acc)[M][N], const float* a, const Stream<F, N, RUN>& b,
+                            int begin, int end, int count = W) {
   constexpr int K = kFactors<F>;
   a += begin * K * AK;
   for (int64_t at = begin * b.stride; at < end * b.stride; at += b.stride) {
@@ -147,13 +150,13 @@ template <KVFormat F, int M, int J>
 OCTAVO_INLINE void score_sub_blocks(const float* q, const Chunk<F>& chunk, int sub,
                                     float (*scores)[kChunk]) {
   constexpr int N = J * VECTORS;
-  Stream<F, N> keys{{}, {}, PANEL};
+  Stream<F, N, VECTORS> keys{{}, {}, PANEL};
   for (int n = 0; n < N; n++) {
     keys.units[n] = chunk.keys[sub + n / VECTORS] + n % VECTORS * W;
     keys.next[n] = chunk.values[sub + n / VECTORS] + n % VECTORS * W;
   }
   F32 acc[M][N] = {};
-  multiply<F, M, N, M, 1>(acc, q, keys, 0, chunk.head_dim / kTogether<F>);
+  multiply<F, M, N, VECTORS, M, 1>(acc, q, keys, 0, chunk.head_dim / kTogether<F>);
   for (int m = 0; m < M; m++)
     for (int n = 0; n < N; n++) store(scores[m] + sub * PANEL + n * W, acc[m][n]);
 }
@@ -165,6 +168,15 @@ OCTAVO_INLINE void score(const float* q, const Chunk<F>& chunk, Span subs,
   int sub = subs.begin;
   for (; sub + J <= subs.end; sub += J) score_sub_blocks<F, M, J>(q, chunk, sub, scores);
   for (; sub < subs.end; sub++) score_sub_blocks<F, M, 1>(q, chunk, sub, scores);
+}
+
+// What belongs to each token times its scale. `codes`: of the chunk's sub-blocks, `dim` a token.
+inline void scale_tokens(float* x, const int8_t* const* codes, int dim, Span subs) {
+  for (int sub = subs.begin; sub < subs.end; sub++) {
+    const auto* scales = reinterpret_cast<const float*>(codes[sub] + scales_at(dim));
+    for (int t = 0; t < PANEL; t += W)
+      store(x + sub * PANEL + t, load(x + sub * PANEL + t) * load(scales + t));
+  }
 }
 
 // 2^a with a relative error below 3e-7 for -126 <= a < 128; 0 below -126.5, -inf too. NaN stays.
@@ -228,7 +240,7 @@ OCTAVO_INLINE void weigh_columns(const float* weights, const Chunk<F>& chunk, Sp
   for (int m = 0; m < M; m++)
     for (int n = 0; n < N; n++) acc[m][n] = load(states[m].out + column + n * W);
   for (int sub = steps.begin / per_sub; sub * per_sub < steps.end; sub++) {
-    Stream<F, N> values{{}, {}, chunk.v_head_dim};
+    Stream<F, N, N> values{{}, {}, chunk.v_head_dim};
     for (int n = 0; n < N; n++) {
       values.units[n] = chunk.values[sub] + column + n * W;
       values.next[n] = chunk.next[sub] + column + n * W;
@@ -236,7 +248,7 @@ OCTAVO_INLINE void weigh_columns(const float* weights, const Chunk<F>& chunk, Sp
     const int first = sub * per_sub;
     const int begin = steps.begin > first ? steps.begin - first : 0;
     const int end = steps.end - first < per_sub ? steps.end - first : per_sub;
-    multiply<F, M, N, 1, kChunk>(acc, weights + first * kFactors<F>, values, begin, end, count);
+    multiply<F, M, N, N, 1, kChunk>(acc, weights + first * kFactors<F>, values, begin, end, count);
   }
   for (int m = 0; m < M; m++)
     for (int n = 0; n < N; n++) store(states[m].out + column + n * W, acc[m][n]);
@@ -315,9 +327,11 @@ void attend_tile(const float* q, const Chunk<F>& chunk, const Span* seen,
   score<F, M>(q, chunk, subs, scores);
   for (int m = 0; m < M; m++) {
     if (seen[m].empty()) continue;
+    if constexpr (F == KVFormat::int8) scale_tokens(scores[m], chunk.keys, chunk.head_dim, subs);
     if (chunk.soft_cap != 0.f) cap(scores[m], tokens, chunk.scale, chunk.soft_cap);
     const float scale = chunk.soft_cap != 0.f ? 1.f : chunk.scale;
     softmax<F>(scores[m], tokens, seen[m], scale * kLog2E, states[m]);
+    if constexpr (F == KVFormat::int8) scale_tokens(scores[m], chunk.values, chunk.v_head_dim, subs);
   }
   weigh<F, M>(scores, chunk, seen, states);
 }

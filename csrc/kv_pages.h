@@ -7,6 +7,8 @@
 //            K sub-block                       V sub-block
 //   bf16     [kv_head][head_dim / 2][16][2]    [kv_head][8][v_head_dim][2]   pairs along the sum
 //   f32, f16 [kv_head][head_dim][16]           [kv_head][16][v_head_dim]
+//   int8     the same as codes, then behind those of each head their scales, float32 [16]: a number
+//            is its code times the scale of its token and head
 #pragma once
 
 #include <cstdint>
@@ -15,9 +17,19 @@
 
 namespace octavo {
 
-enum class KVFormat { f32, bf16, f16 };
+enum class KVFormat { f32, bf16, f16, int8 };
 
-inline int64_t value_bytes(KVFormat format) { return format == KVFormat::f32 ? 4 : 2; }
+inline int64_t value_bytes(KVFormat format) {
+  return format == KVFormat::f32 ? 4 : format == KVFormat::int8 ? 1 : 2;
+}
+
+// Bytes of a token's keys (or values) in one head, `dim` numbers.
+inline int64_t token_bytes(KVFormat format, int dim) {
+  return dim * value_bytes(format) + (format == KVFormat::int8 ? sizeof(float) : 0);
+}
+
+// Where the scales of a sub-block of one head begin, in bytes from its codes.
+inline int64_t scales_at(int dim) { return PANEL * dim; }
 
 struct KVPages {
   uint8_t* base;
@@ -32,7 +44,7 @@ struct KVPages {
 
   // Bytes of this layer's keys (or values) in a page, `dim` numbers a token and head.
   int64_t part_bytes(int dim) const {
-    return int64_t{block_size} * kv_heads * dim * value_bytes(format);
+    return block_size * kv_heads * token_bytes(format, dim);
   }
 
   uint8_t* keys(int32_t page, int sub_block, int kv_head) const {
@@ -44,7 +56,7 @@ struct KVPages {
 
  private:
   uint8_t* part(int32_t page, int64_t offset, int sub_block, int kv_head, int dim) const {
-    const int64_t head_bytes = PANEL * dim * value_bytes(format);
+    const int64_t head_bytes = PANEL * token_bytes(format, dim);
     return base + page * page_bytes + offset +
            (int64_t{sub_block} * kv_heads + kv_head) * head_bytes;
   }

@@ -221,10 +221,12 @@ void Program::attention(BufferId to, BufferId from, Attention attention) {
   };
   add("attention", run, [shared, &planned] {
     const AttentionSpec& spec = shared->spec;
-    const double dims = spec.head_dim + spec.v_head_dim;
+    const KVFormat format = shared->pages.format;
     Work work;
-    work.operations[static_cast<int>(Form::f32)] = 2 * planned.seen * spec.heads * dims;
-    work.bytes = planned.read * spec.kv_heads * dims * value_bytes(shared->pages.format);
+    work.operations[static_cast<int>(Form::f32)] =
+        2 * planned.seen * spec.heads * (spec.head_dim + spec.v_head_dim);
+    work.bytes = planned.read * spec.kv_heads *
+                 (token_bytes(format, spec.head_dim) + token_bytes(format, spec.v_head_dim));
     return work;
   });
   slots_[to]->converts = false;

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "quantise.h"
 #include "row_ops.h"
 
 namespace octavo {
@@ -50,6 +51,30 @@ void write(KVFormat format, int together, const float* x, int dim, uint8_t* to, 
   }
 }
 
+// Write `dim` values as codes, `stride` bytes from one to the next, and their scale.
+void write_int8(const float* x, int dim, uint8_t* codes, int64_t stride, uint8_t* scale) {
+  const Scale all = quantise(x, dim, dim, 127.f, [&](int64_t i, I32 nearest) {
+    int8_t bytes[W];
+    store_bytes(bytes, nearest);
+    scatter<uint8_t>(bytes, std::min<int64_t>(W, dim - i), codes + i * stride, stride);
+  });
+  std::memcpy(scale, &all.scale, sizeof all.scale);
+}
+
+void write_token_int8(const KVPages& pages, int32_t page, int offset, const float* k,
+                      const float* v) {
+  const int dim = pages.head_dim, v_dim = pages.v_head_dim;
+  const int sub_block = offset / PANEL, slot = offset % PANEL;
+  const int64_t scale = slot * sizeof(float);
+  for (int head = 0; head < pages.kv_heads; head++) {
+    uint8_t* const keys = pages.keys(page, sub_block, head);
+    write_int8(k + head * dim, dim, keys + slot, PANEL, keys + scales_at(dim) + scale);
+    uint8_t* const values = pages.values(page, sub_block, head);
+    write_int8(v + head * v_dim, v_dim, values + slot * v_dim, 1,
+               values + scales_at(v_dim) + scale);
+  }
+}
+
 void write_token(const KVPages& pages, int32_t page, int offset, const float* k, const float* v) {
   const int64_t size = value_bytes(pages.format);
   const int pair = pages.format == KVFormat::bf16 ? 2 : 1;
@@ -92,7 +117,9 @@ void prepare(Team& team, const AttentionSpec& spec, const HeadNorm& q_norm, cons
     const int64_t row = std::upper_bound(starts, starts + batch.rows + 1, token) - starts - 1;
     const int position = batch.start(row) + static_cast<int>(token - starts[row]);
     const int32_t page = batch.page(row, position / pages.block_size);
-    write_token(pages, page, position % pages.block_size, k, v);
+    const int offset = position % pages.block_size;
+    if (pages.format == KVFormat::int8) write_token_int8(pages, page, offset, k, v);
+    else write_token(pages, page, offset, k, v);
   });
 }
 

@@ -5,11 +5,11 @@
 #include <cstring>
 
 #include "block_dot.h"
+#include "quantise.h"
 
 namespace octavo {
 namespace {
 
-constexpr float kLeast = 1e-30f;  // a group with less is zero: its inverse scale must be finite
 constexpr int64_t HALF = BLOCK / 2;
 constexpr float kFactors = 16.f;  // q times factor times code must stay exact in fp32
 
@@ -20,38 +20,11 @@ OCTAVO_INLINE void store_part(float* to, F32 v, int64_t count) {
     for (int64_t i = 0; i < count; i++) to[i] = v[i];
 }
 
-// Bits are ordered as the sizes that they stand for are, NaN above them all. NaN where a size is no
-// finite number; 0 where 1 / size is not.
-OCTAVO_INLINE F32 size_of_bits(I32 bits) {
-  const F32 size = (F32)bits;
-  const F32 finite = size < splat(kLeast) ? F32{} : size;
-  return bits >= 0x7f800000 ? splat(NAN) : finite;
-}
-
-OCTAVO_INLINE I32 larger_of(I32 a, I32 b) { return a > b ? a : b; }
 OCTAVO_INLINE U32 plus(U32 a, U32 b) { return a + b; }
-
-// The sizes of x[0..count), for each lane the largest, as bits.
-OCTAVO_INLINE I32 sizes_of(const float* x, int64_t count) {
-  I32 most{};
-  for (int64_t i = 0; i < count; i += W)
-    most = larger_of(most, (I32)abs(load_part(x + i, count - i)));
-  return most;
-}
-
-// The largest |x| of a group.
-float largest_size(const float* x, int64_t n) {
-  return size_of_bits(splat(largest(sizes_of(x, n))))[0];
-}
 
 void to_bf16(const float* x, int64_t n, int64_t padded, uint16_t* to) {
   for (int64_t i = 0; i < padded; i += W)
     store_bf16(to + i, load_part(x + i, n > i ? n - i : 0));
-}
-
-// The nearest integers to x * inverse, lane by lane; 0 from `count` on.
-OCTAVO_INLINE I32 quantised(const float* x, int64_t count, float inverse) {
-  return to_int(load_part(x, std::max<int64_t>(count, 0)) * inverse);
 }
 
 // As int16, in the order of a step of codes in words: of each four 0 and 2, then 1 and 3.
@@ -150,21 +123,6 @@ void to_q8(const Rows& to, int64_t row, const float* values) {
 
 // The largest number that int16 rows have: a block's products with codes of 8 bits fit in int32.
 constexpr float kWord = 32767.f;
-
-// `count` values and zeros up to `padded` as integers of at most `limit` with one scale.
-template <class Store>
-Scale quantise(const float* x, int64_t count, int64_t padded, float limit, Store store) {
-  const float most = largest_size(x, count);
-  const bool sound = most > 0.f;
-  const float inverse = sound ? limit / most : 0.f;
-  I32 all{};
-  for (int64_t i = 0; i < padded; i += W) {
-    const I32 nearest = quantised(x + i, sound ? count - i : 0, inverse);
-    store(i, nearest);
-    all += nearest;
-  }
-  return {.scale = most / limit, .whole = sum(all)};
-}
 
 void to_q16(const Rows& to, int64_t row, int64_t block, const float* x) {
   const int64_t at = row * to.blocks() + block, count = std::min(BLOCK, to.width - block * BLOCK);

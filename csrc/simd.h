@@ -150,6 +150,17 @@ OCTAVO_INLINE void store_bytes(int8_t* to, I32 v) {
 #endif
 }
 
+OCTAVO_INLINE F32 load_int8(const int8_t* from) {
+#if defined(__AVX512F__)
+  return _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(from))));
+#elif defined(__AVX2__)
+  return _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(from))));
+#else
+  typedef int8_t Bytes __attribute__((vector_size(W)));
+  return __builtin_convertvector(load_as<Bytes>(from), F32);
+#endif
+}
+
 // e^a with a relative error below 2e-7; 0 below -87.3 (and for -inf), no overflow up to 88.
 // Range reduction by ln 2 in two parts, then a polynomial (coefficients: Cephes expf).
 OCTAVO_INLINE F32 exp(F32 a) {

@@ -207,13 +207,20 @@ def _add_bench(parser: argparse.ArgumentParser) -> None:
     sub = _command(kinds, "limits", limits, "what this machine can multiply and read at most")
     sub.add_argument("--threads", type=int, help="up to how many; default: the usable cores")
     sub.add_argument("--json", metavar="FILE", help="write the figures here too")
-    sub = _command(kinds, "quality", quality, "what formats of weights cost in answers")
+    sub = _command(kinds, "quality", quality, "what formats of weights and KV cost in answers")
     sub.add_argument(
         "--quantization",
         action="append",
         dest="quantizations",
         metavar="FORMAT",
         help="as in serving, may be repeated; default: auto, bf16, q8_0, q5_1, q4_1",
+    )
+    sub.add_argument(
+        "--kv-dtype",
+        action="append",
+        dest="kv_dtypes",
+        metavar="DTYPE",
+        help="as in serving, each with each format of weights, may be repeated; default: auto",
     )
     sub.add_argument("--json", metavar="FILE", help="write the figures here too")
     add_flags(sub, ModelSettings, skip=NOT_FOR_QUALITY)

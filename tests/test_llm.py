@@ -189,3 +189,18 @@ def test_dummy_weights_need_no_weight_file(folder, tmp_path):
     made = [LLM(str(tmp_path), kv_memory="8MiB", load_format="dummy", seed=s) for s in (1, 1, 2)]
     first, same, other = (tokens(ask(llm, PROMPT, params=LONG)) for llm in made)
     assert first == same != other
+
+
+def test_kv_in_int8(folder):
+    """The same cold and warm and on both paths; more tokens fit than in floats."""
+    options = {"kv_memory": "1MiB", "threads": 1, "dtype": "float32"}
+    floats = LLM(str(folder), **options)
+    native, torch = (
+        LLM(str(folder), kv_dtype="int8", model_impl=by, **options) for by in ("native", "torch")
+    )
+    cold = ask(native, PROMPT, params=LONG)
+    assert tokens(cold) == tokens(ask(native, PROMPT, params=LONG))
+    assert tokens(cold) == tokens(ask(torch, PROMPT, params=LONG))
+    assert native.info.kv_dtype == torch.info.kv_dtype == "int8" != floats.info.kv_dtype
+    assert native.info.layout.max_tokens > 3 * floats.info.layout.max_tokens
+    assert "int8" in native.info.table

@@ -1,7 +1,8 @@
 """Attention over paged KV in plain torch: what every faster backend must equal.
 
-A row's blocks are gathered into one contiguous run of exactly the tokens it sees, so slots that
-were never written are never read.
+The blocks that some token of a row sees are gathered into one contiguous run, and cut to exactly
+the tokens seen: what lies elsewhere (slots never written, blocks that slid out of a window and
+are somebody else's now) is never read.
 """
 
 from __future__ import annotations
@@ -14,8 +15,19 @@ import torch
 from torch.nn import functional as F
 
 from octavo.attention.batch import AttentionBatch
+from octavo.attention.pages import KVPages, kv_pages
 from octavo.base.kv import KVLayout
+from octavo.models.memory import kv_head_bytes
 from octavo.models.spec import ModelSpec
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """What the tokens of one row see, all together."""
+
+    blocks: torch.Tensor  # int64: those that hold it
+    tokens: slice  # of the blocks' tokens
+    mask: torch.Tensor | None  # [row's tokens, tokens seen] bool; None: each sees all of it
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,9 +35,9 @@ class RowPlan:
     """One row of the step, for one KV group."""
 
     tokens: slice  # of the step's tokens
-    blocks: torch.Tensor  # [blocks seen] int64
-    context: int  # tokens seen by the last token
-    masks: dict[int | None, torch.Tensor | None]  # by window: [tokens, context] bool, None: all
+    blocks: torch.Tensor  # int64: of all its context
+    context: int  # tokens up to its last one
+    seen: dict[int | None, Seen]  # by window
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,39 +52,37 @@ class ReferenceAttention:
 
         page  | K of layer a | V of a | K of layer b | V of b | ...   of the page's group
 
-    K: [block_size, num_kv_heads, head_dim] a layer, V likewise. Groups that share a pool never
-    share a block, so each reads a page in its own way.
+    K: [block_size, num_kv_heads, head_dim] a layer, V likewise, as `pages` keeps them. Groups that
+    share a pool never share a block, so each reads a page in its own way.
     """
 
     def __init__(
-        self, spec: ModelSpec, layout: KVLayout, dtype: torch.dtype, device: torch.device
+        self, spec: ModelSpec, layout: KVLayout, kv_dtype: str, device: torch.device
     ) -> None:
         self._device = device
         self._specs = [layer.attention for layer in spec.layers]
         self._block_size = layout.block_size
         self._group_of = {n: g for g, group in enumerate(layout.groups) for n in group.layers}
         self.pools = [
-            torch.empty(
-                (pool.num_blocks, pool.page_bytes // dtype.itemsize), dtype=dtype, device=device
-            )
+            torch.empty((pool.num_blocks, pool.page_bytes), dtype=torch.uint8, device=device)
             for pool in layout.pools
         ]
-        self._caches: dict[int, tuple[torch.Tensor, torch.Tensor]] = {}
+        self._caches: dict[int, tuple[KVPages, KVPages]] = {}
         for g, group in enumerate(layout.groups):
-            self._cut(self.pools[layout.pool_of(g)], group.layers)
+            self._cut(self.pools[layout.pool_of(g)], group.layers, kv_dtype)
 
-    def _cut(self, pages: torch.Tensor, layers: Iterable[int]) -> None:
-        """K and V of each layer, [blocks, block_size, num_kv_heads, dim], as views of pages."""
+    def _cut(self, pages: torch.Tensor, layers: Iterable[int], kv_dtype: str) -> None:
+        """K and V of each layer, as views of pages."""
         start = 0
         for n in layers:
-            spec, views = self._specs[n], []
+            spec, parts = self._specs[n], []
             for dim in (spec.head_dim, spec.v_head_dim):
-                shape = (self._block_size, spec.num_kv_heads, dim)
+                shape = (self._block_size, spec.num_kv_heads, kv_head_bytes(kv_dtype, dim))
                 part = pages[:, start : start + math.prod(shape)]
-                views.append(part.view(len(pages), *shape))
+                parts.append(kv_pages(kv_dtype, part.view(len(pages), *shape)))
                 start += math.prod(shape)
-            self._caches[n] = (views[0], views[1])
-        assert start <= pages.shape[1], f"a page of {pages.shape[1]} elements, {start} used"
+            self._caches[n] = (parts[0], parts[1])
+        assert start <= pages.shape[1], f"a page of {pages.shape[1]} bytes, {start} used"
 
     def plan(self, batch: AttentionBatch) -> list[GroupPlan]:
         return [self._plan_group(batch, g) for g in range(len(batch.tables))]
@@ -87,15 +97,16 @@ class ReferenceAttention:
     ) -> torch.Tensor:
         group, spec = plan[self._group_of[layer]], self._specs[layer]
         keys, values = self._caches[layer]
-        keys[group.blocks, group.offsets] = k
-        values[group.blocks, group.offsets] = v
+        keys.write(group.blocks, group.offsets, k)
+        values.write(group.blocks, group.offsets, v)
         out = q.new_empty((*q.shape[:2], spec.v_head_dim))
         for row in group.rows:
+            seen = self._seen(row, spec.window)
             out[row.tokens] = F.scaled_dot_product_attention(
                 q[row.tokens].transpose(0, 1)[None],
-                keys[row.blocks].flatten(0, 1)[: row.context].transpose(0, 1)[None],
-                values[row.blocks].flatten(0, 1)[: row.context].transpose(0, 1)[None],
-                attn_mask=self._mask(row, spec.window),
+                _gather(keys, seen, q.dtype),
+                _gather(values, seen, q.dtype),
+                attn_mask=seen.mask,
                 scale=spec.scale,
                 enable_gqa=spec.num_heads != spec.num_kv_heads,
             )[0].transpose(0, 1)
@@ -116,21 +127,39 @@ class ReferenceAttention:
         slots = torch.from_numpy(batch.slots(group)).to(self._device)
         return GroupPlan(slots // self._block_size, slots % self._block_size, rows)
 
-    def _mask(self, row: RowPlan, window: int | None) -> torch.Tensor | None:
-        """Which keys each of the row's tokens sees; made for the first layer that asks."""
-        if window not in row.masks:
+    def _seen(self, row: RowPlan, window: int | None) -> Seen:
+        """Made for the first layer that asks."""
+        if window not in row.seen:
             length = row.tokens.stop - row.tokens.start
-            row.masks[window] = _visible(length, row.context, window, self._device)
-        return row.masks[window]
+            first = _oldest(row.context - length, window)
+            block = first // self._block_size
+            skipped = block * self._block_size
+            row.seen[window] = Seen(
+                row.blocks[block:],
+                slice(first - skipped, row.context - skipped),
+                _visible(length, row.context, window, self._device),
+            )
+        return row.seen[window]
+
+
+def _gather(pages: KVPages, seen: Seen, dtype: torch.dtype) -> torch.Tensor:
+    """[1, num_kv_heads, tokens, dim]"""
+    return pages.read(seen.blocks, dtype).flatten(0, 1)[seen.tokens].transpose(0, 1)[None]
+
+
+def _oldest(position: int, window: int | None) -> int:
+    """The first position that a token sees."""
+    return 0 if window is None else max(0, position + 1 - window)
 
 
 def _visible(
     length: int, context: int, window: int | None, device: torch.device
 ) -> torch.Tensor | None:
-    """[length, context] bool; None where the last `length` of `context` tokens see everything."""
-    if length == 1 and (window is None or context <= window):
+    """Which of the tokens seen by some of the last `length` of `context` each of these sees; None:
+    all, as one token does."""
+    if length == 1:
         return None
     query = torch.arange(context - length, context, device=device)[:, None]
-    key = torch.arange(context, device=device)[None]
+    key = torch.arange(_oldest(context - length, window), context, device=device)[None]
     visible = key <= query
     return visible if window is None else visible & (key > query - window)

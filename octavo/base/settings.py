@@ -58,7 +58,7 @@ class ModelSettings:
     tokenizer: str | None = option(None, "folder or file of another tokenizer")
     dtype: str = option(
         "auto",
-        "of the KV cache, and of weights that are in no block format",
+        "of weights that are in no block format, and of the KV cache unless told",
         choices=("auto", "float32", "bfloat16", "float16"),
     )
     quantization: str = option(
@@ -86,6 +86,11 @@ class CacheSettings:
     block_size: int = option(16, "tokens in a block", least=1)
     kv_memory: str | None = option(
         None, "KV cache size: 2GiB, 512MiB, or a share of free memory like 50%%"
+    )
+    kv_dtype: str = option(
+        "auto",
+        "numbers of the KV cache; auto: those of --dtype; int8: a scale for each token and KV head",
+        choices=("auto", "float32", "bfloat16", "float16", "int8"),
     )
     prefix_caching: bool = option(True, "reuse KV of equal prefixes")
     prefix_index: str = option(

@@ -1,4 +1,4 @@
-"""`octavo bench quality`: what a format of weights costs in answers, on passages of real text.
+"""`octavo bench quality`: what formats of weights and KV cost in answers, on real text.
 
 Every next-token distribution is compared with the reference's: the stored weights dequantised, in
 float32 throughout. Both are computed step by step as in serving.
@@ -11,6 +11,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from importlib import resources
+from itertools import product
 
 import numpy as np
 from numpy.typing import NDArray
@@ -29,6 +30,7 @@ from octavo.engine.build import Resolved, resolve, watch
 from octavo.engine.hardware import free_memory
 from octavo.files.locate import locate
 from octavo.files.model_files import ModelFiles
+from octavo.models.kv_groups import kv_bytes_per_token
 from octavo.models.memory import kv_bytes_for, kv_layout
 from octavo.sampling.rows import SamplingRow
 from octavo.text.tokenizer import load_tokenizer
@@ -50,6 +52,7 @@ class Quality:
     setting: str
     weight_format: str
     weight_bytes: int
+    kv_tokens: int  # that a GiB of KV cache holds, while no window is full
     mean_kl: float
     p99_kl: float
     top1_agreement: float  # share of positions
@@ -64,7 +67,7 @@ class Model:
         budget = kv_bytes_for(groups, block_size, longest)
         layout = kv_layout(groups, block_size, budget)
         self._block_size, self._tables = block_size, block_tables(layout)
-        self._runner = resolved.backend.load(layout, watch)
+        self._runner = resolved.backend.load(layout, resolved.kv_dtype, watch)
 
     def log_probs(self, ids: Ids, start: int, stop: int) -> Doubles:
         """[stop - start, vocab]: of the token after each of ids[start:stop]. Those before `start`
@@ -96,6 +99,7 @@ class Tally:
             setting=setting,
             weight_format=resolved.backend.weight_format,
             weight_bytes=resolved.backend.weight_bytes(),
+            kv_tokens=2**30 // kv_bytes_per_token(resolved.spec.kv_groups),
             mean_kl=float(kl.mean()),
             p99_kl=float(np.percentile(kl, 99)),
             top1_agreement=float(np.concatenate(self._agrees).mean()),
@@ -111,7 +115,8 @@ def run(options: argparse.Namespace) -> None:
     files = locate(settings.model.model)
     tokenizer = load_tokenizer(files, settings.model.tokenizer)
     texts = [np.array(tokenizer.encode(text), np.int64) for text in passages().values()]
-    found = measure(settings, files, options.quantizations or QUANTIZATIONS, texts)
+    quantizations = options.quantizations or QUANTIZATIONS
+    found = measure(settings, files, quantizations, texts, options.kv_dtypes or ["auto"])
     print(table(found))
     report = {
         "model": settings.model.model,
@@ -131,16 +136,22 @@ def passages() -> dict[str, str]:
 
 
 def measure(
-    settings: EngineSettings, files: ModelFiles, quantizations: Sequence[str], texts: Sequence[Ids]
+    settings: EngineSettings,
+    files: ModelFiles,
+    quantizations: Sequence[str],
+    texts: Sequence[Ids],
+    kv_dtypes: Sequence[str] = ("auto",),
 ) -> list[Quality]:
-    """The reference, and `settings` with each of `quantizations`, on token ids. A text longer
-    than the model's context is cut.
+    """The reference, and `settings` with each of `quantizations` and each of `kv_dtypes`, on
+    token ids. A text longer than the model's context is cut.
 
     Raises:
         ConfigError: a setting is impossible, or all models together do not fit into memory.
     """
     wanted = {REFERENCE: _with(settings, quantization="none", dtype="float32")}
-    wanted |= {name: _with(settings, quantization=name) for name in quantizations}
+    for name, kv_dtype in product(quantizations, kv_dtypes):
+        setting = name if kv_dtype == "auto" else f"{name}, KV {kv_dtype}"
+        wanted[setting] = _with(settings, quantization=name, kv_dtype=kv_dtype)
     resolved = {name: resolve(setting, files) for name, setting in wanted.items()}
     _check_fit(resolved)
     most = resolved[REFERENCE].spec.max_model_len
@@ -183,12 +194,13 @@ def table(found: Sequence[Quality]) -> str:
         for q in found
     ]
     width = max(map(len, names)) + 2
-    heads = ("MiB", "mean KL", "99 % KL", "top-1 %", "perplexity")
+    heads = ("MiB", "KV tok/GiB", "mean KL", "99 % KL", "top-1 %", "perplexity")
     lines = [f"{'weights':{width}}" + "".join(f"{head:>12}" for head in heads)]
     for name, q in zip(names, found, strict=True):
         lines.append(
-            f"{name:{width}}{q.weight_bytes / 2**20:>12.1f}{q.mean_kl:>12.5f}{q.p99_kl:>12.5f}"
-            f"{100 * q.top1_agreement:>12.2f}{q.perplexity:>12.3f}"
+            f"{name:{width}}{q.weight_bytes / 2**20:>12.1f}{q.kv_tokens:>12,}"
+            f"{q.mean_kl:>12.5f}{q.p99_kl:>12.5f}{100 * q.top1_agreement:>12.2f}"
+            f"{q.perplexity:>12.3f}"
         )
     return "\n".join(lines)
 

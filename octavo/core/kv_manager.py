@@ -15,7 +15,7 @@ from octavo.core.block_pool import NULL_BLOCK, BlockPool
 from octavo.core.match import Hit, Matcher
 from octavo.core.miss import Miss, Misses
 from octavo.core.prefix import Prefix, root_digest
-from octavo.core.prefix_indexes import make_index
+from octavo.core.prefix_indexes import PREFIX_INDEXES
 from octavo.core.sequence import Sequence
 
 
@@ -41,8 +41,9 @@ class KVManager:
         self.block_size = layout.block_size
         self.root = dict(root)
         self._blank = blank
+        make_index = PREFIX_INDEXES[prefix_index]
         self.pools = [
-            BlockPool(pool.num_blocks, *make_index(prefix_index), partial(self._gone, p))
+            BlockPool(pool.num_blocks, *make_index(layout.block_size), partial(self._gone, p))
             for p, pool in enumerate(layout.pools)
         ]
         self._layout = layout

@@ -12,6 +12,8 @@ import sys
 from array import array
 from collections.abc import Mapping, Sequence
 
+TOKEN = 4  # bytes
+
 
 def root_digest(extras: Mapping[str, str | bytes]) -> bytes:
     """The parent of every first block. Tags and lengths keep the fields apart: a salt can never
@@ -33,6 +35,14 @@ def run_bytes(token_ids: Sequence[int]) -> bytes:
     return tokens.tobytes()
 
 
+def common_tokens(one: bytes | bytearray, other: bytes) -> int:
+    """How many tokens both begin with."""
+    length = min(len(one), len(other))
+    differ = int.from_bytes(one[:length], "little") ^ int.from_bytes(other[:length], "little")
+    bit = (differ & -differ).bit_length() - 1 if differ else 8 * length
+    return bit // (8 * TOKEN)
+
+
 def block_digest(parent: bytes, token_ids: Sequence[int]) -> bytes:
     return hashlib.sha256(parent + run_bytes(token_ids)).digest()
 
@@ -43,12 +53,13 @@ class Prefix:
     `token_ids` is the sequence's own list, which only grows.
     """
 
-    __slots__ = ("_digests", "block_size", "token_ids")
+    __slots__ = ("_digests", "_packed", "block_size", "token_ids")
 
     def __init__(self, root: bytes, block_size: int, token_ids: list[int]) -> None:
         self.block_size = block_size
         self.token_ids = token_ids
         self._digests = [root]
+        self._packed = bytearray()
 
     def fork(self, token_ids: list[int]) -> Prefix:
         """The same blocks for a list that begins with the same tokens."""
@@ -68,3 +79,12 @@ class Prefix:
         """The first `length` tokens of block number `block`, 4 bytes each."""
         start = block * self.block_size
         return run_bytes(self.token_ids[start : start + length])
+
+    def packed(self, count: int) -> bytearray:
+        """At least the first `count` tokens, 4 bytes each; to be read only. No token is turned
+        into bytes twice, as for a long sequence that takes longer than all else."""
+        assert count <= len(self.token_ids), (count, len(self.token_ids))
+        known = len(self._packed) // TOKEN
+        if known < count:
+            self._packed += run_bytes(self.token_ids[known:count])
+        return self._packed

@@ -9,9 +9,8 @@ from bisect import bisect_left
 from collections.abc import Container
 from typing import Protocol
 
-from octavo.core.prefix import Prefix
+from octavo.core.prefix import TOKEN, Prefix, common_tokens
 
-_TOKEN = 4  # bytes
 _Run = tuple[bytes, int]  # tokens, and the block that holds them
 _Parent = tuple[int, bytes]  # group, digest of all blocks before
 
@@ -67,7 +66,7 @@ class HashIndex:
 
     def tokens(self, block: int) -> int:
         entry = self._entries.get(block)
-        return len(entry[1]) // _TOKEN if entry else 0
+        return len(entry[1]) // TOKEN if entry else 0
 
     def held(self, group: int, prefix: Prefix, count: int, whole: bool) -> list[int]:
         found = []
@@ -88,7 +87,7 @@ class HashIndex:
         for side in (range(at, len(runs)), range(at - 1, -1, -1)):
             near = next((runs[i] for i in side if runs[i][1] not in besides), None)
             if near is not None:
-                shared = _shared_tokens(near[0], wanted)
+                shared = common_tokens(near[0], wanted)
                 found = max(found, (near[1], shared), key=lambda one: (one[1], one[0] > 0))
         return found
 
@@ -119,9 +118,3 @@ class HashIndex:
             del self._runs[parent]
         if own is not None:
             del self._full[parent[0], own]
-
-
-def _shared_tokens(a: bytes, b: bytes) -> int:
-    """How many tokens two runs have in common before they part."""
-    ends = range(_TOKEN, min(len(a), len(b)) + 1, _TOKEN)
-    return next((i for i, end in enumerate(ends) if a[:end] != b[:end]), len(ends))

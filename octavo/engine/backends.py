@@ -30,7 +30,7 @@ class Backend(Protocol):
     def smaller(self) -> tuple[str, int] | None:
         """An option that would make them fewer, and how many it would leave."""
 
-    def load(self, layout: KVLayout, watch: Watch) -> Runner:
+    def load(self, layout: KVLayout, kv_dtype: str, watch: Watch) -> Runner:
         """Read the weights and allocate the KV cache. `watch` shows progress over tensors."""
 
 
@@ -55,7 +55,7 @@ class NativeBackend:
         fewer = weight_bytes(self._native, self._spec, formats)
         return ("--quantization q8_0", fewer) if fewer < self.weight_bytes() else None
 
-    def load(self, layout: KVLayout, watch: Watch) -> Runner:
+    def load(self, layout: KVLayout, kv_dtype: str, watch: Watch) -> Runner:
         from octavo.worker.native_runner import NativeRunner
 
         return NativeRunner(
@@ -64,7 +64,7 @@ class NativeBackend:
             layout,
             self._checkpoint,
             self._formats,
-            self._dtype,
+            kv_dtype,
             self._threads,
             cache_folder() / "packed",
             watch,
@@ -91,8 +91,10 @@ class TorchBackend:
             return None
         return "--dtype bfloat16", memory.weight_bytes(self._spec, ITEMSIZE["bfloat16"])
 
-    def load(self, layout: KVLayout, watch: Watch) -> Runner:
+    def load(self, layout: KVLayout, kv_dtype: str, watch: Watch) -> Runner:
         from octavo.worker.torch_runner import TorchRunner, use_threads
 
         use_threads(self._threads)
-        return TorchRunner(self._spec, layout, self._checkpoint, self._dtype, self._device, watch)
+        return TorchRunner(
+            self._spec, layout, self._checkpoint, self._dtype, kv_dtype, self._device, watch
+        )

@@ -20,12 +20,13 @@ from octavo.engine.resolve import (
     compute_dtype,
     implementation,
     kv_budget,
+    kv_dtype,
     max_model_len,
     quantization,
 )
 from octavo.files.model_files import ModelFiles
 from octavo.models.families import default_dtype, generation_defaults, model_spec
-from octavo.models.memory import ITEMSIZE, check_fit, kv_layout
+from octavo.models.memory import check_fit, kv_layout
 from octavo.models.memory_table import memory_table
 from octavo.models.spec import ModelSpec
 from octavo.weights.open import open_checkpoint
@@ -39,6 +40,7 @@ class Resolved:
     spec: ModelSpec
     device: str
     dtype: str
+    kv_dtype: str
     backend: Backend
 
 
@@ -48,10 +50,10 @@ def resolve(settings: EngineSettings, files: ModelFiles) -> Resolved:
     computed_by = implementation(settings.model.model_impl, device)
     fast = fast_dtypes(device, computed_by)
     dtype = compute_dtype(settings.model, default_dtype(files), fast)
-    spec = model_spec(files, ITEMSIZE[dtype])
-    return Resolved(
-        spec, device, dtype, _backend(settings, files, spec, computed_by, dtype, device)
-    )
+    kept_in = kv_dtype(settings.cache, dtype)
+    spec = model_spec(files, kept_in)
+    backend = _backend(settings, files, spec, computed_by, dtype, device)
+    return Resolved(spec, device, dtype, kept_in, backend)
 
 
 def watch(tensors: Iterable[str]) -> Iterable[str]:
@@ -70,7 +72,7 @@ def build_engine(settings: EngineSettings, files: ModelFiles) -> Engine:
         ConfigError: a setting is impossible, or the model is not understood or does not fit.
     """
     plan = resolve(settings, files)
-    spec, backend, dtype = plan.spec, plan.backend, plan.dtype
+    spec, backend = plan.spec, plan.backend
     longest = max_model_len(settings.model.max_model_len, spec)
     layout = _plan_memory(settings, spec, backend, plan.device, longest)
     table = memory_table(
@@ -78,14 +80,15 @@ def build_engine(settings: EngineSettings, files: ModelFiles) -> Engine:
         layout,
         weight_bytes=backend.weight_bytes(),
         weight_format=backend.weight_format,
-        kv_dtype=dtype,
+        kv_dtype=plan.kv_dtype,
         max_model_len=longest,
         runner=backend.name,
     )
     info = EngineInfo(
         model=files.name,
         family=spec.family,
-        dtype=dtype,
+        dtype=plan.dtype,
+        kv_dtype=plan.kv_dtype,
         weight_format=backend.weight_format,
         runner=backend.name,
         vocab_size=spec.vocab_size,
@@ -96,10 +99,15 @@ def build_engine(settings: EngineSettings, files: ModelFiles) -> Engine:
         generation_defaults=generation_defaults(files),
         table=table,
     )
-    root = {"model": str(files.path), "dtype": dtype, "weights": backend.weight_format}
+    root = {
+        "model": str(files.path),
+        "dtype": plan.dtype,
+        "kv_dtype": plan.kv_dtype,
+        "weights": backend.weight_format,
+    }
     cache = settings.cache
     manager = KVManager(layout, root, cache.prefix_caching, cache.prefix_index)
-    worker = Worker(backend.load(layout, watch), layout)
+    worker = Worker(backend.load(layout, plan.kv_dtype, watch), layout)
     return Engine(info, Scheduler(settings.scheduler, manager), InProcessExecutor(worker))
 
 

@@ -12,7 +12,8 @@ from octavo.base.kv import KVLayout
 class EngineInfo(msgspec.Struct, frozen=True, kw_only=True):
     model: str  # short name
     family: str
-    dtype: str  # of the KV cache, and of weights in no block format
+    dtype: str  # of weights in no block format
+    kv_dtype: str  # of the KV cache
     weight_format: str  # "q4_1", "bfloat16", or several
     runner: str  # what computes: "native avx2, 2 threads", "torch cuda"
     vocab_size: int  # rows of the embedding; every token id must be below it

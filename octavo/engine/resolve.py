@@ -55,6 +55,11 @@ def compute_dtype(model: ModelSettings, checkpoint: str, fast: Collection[str]) 
     return next(dtype for dtype in (checkpoint, "bfloat16", "float32") if dtype in fast)
 
 
+def kv_dtype(cache: CacheSettings, computed: str) -> str:
+    """What the KV cache is kept in, by a model that computes in `computed`."""
+    return computed if cache.kv_dtype == "auto" else cache.kv_dtype
+
+
 def quantization(model: ModelSettings, implementation: str) -> str:
     """ "auto" (as stored), "none", or a block format. A dtype that is asked for by name is what
     weights are computed in.

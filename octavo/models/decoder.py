@@ -9,6 +9,7 @@ from octavo.base.errors import ModelError
 from octavo.base.kv import KVGroup
 from octavo.models.config import Config, flag, integer, number, refuse_unknown_mathematics, value
 from octavo.models.kv_groups import kv_groups
+from octavo.models.memory import kv_head_bytes
 from octavo.models.rope import rope_spec, scaled_length
 from octavo.models.spec import (
     AttentionSpec,
@@ -55,18 +56,18 @@ class _Sizes:
     activation: Activation
 
 
-def decoder(family: str, config: Config, kv_itemsize: int, traits: Traits) -> ModelSpec:
-    """The spec of a Llama-like decoder; `kv_itemsize` is the KV dtype's, in bytes.
+def decoder(family: str, config: Config, kv_dtype: str, traits: Traits) -> ModelSpec:
+    """The spec of a Llama-like decoder whose KV is kept in `kv_dtype`.
 
     Raises:
         ModelError: a field is missing, impossible, or asks for mathematics not supported.
     """
     refuse_unknown_mathematics(config)
     sizes = _sizes(config)
-    groups = kv_groups(config, kv_itemsize)
+    groups = kv_groups(config, kv_dtype)
     rope = rope_spec(config, sizes.head_dim)
     windows = _windows(groups)
-    _check_kv(groups, sizes, kv_itemsize)
+    _check_kv(groups, sizes, kv_dtype)
     vocab = integer(config, "vocab_size")
     embedding = ParamSpec("model.embed_tokens.weight", (vocab, sizes.hidden))
     tied = flag(config, "tie_word_embeddings")
@@ -123,9 +124,9 @@ def _windows(groups: tuple[KVGroup, ...]) -> dict[int, int | None]:
     return {layer: group.window for group in groups for layer in group.layers}
 
 
-def _check_kv(groups: tuple[KVGroup, ...], sizes: _Sizes, itemsize: int) -> None:
+def _check_kv(groups: tuple[KVGroup, ...], sizes: _Sizes, kv_dtype: str) -> None:
     """What is counted must be what the layers built here keep."""
-    kept = 2 * sizes.kv_heads * sizes.head_dim * itemsize  # one layer, one token
+    kept = 2 * sizes.kv_heads * kv_head_bytes(kv_dtype, sizes.head_dim)  # one layer, one token
     for group in groups:
         if group.bytes_per_token != kept * len(group.layers):
             raise ModelError(

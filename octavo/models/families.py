@@ -52,15 +52,15 @@ def model_config(files: ModelFiles) -> dict[str, Any]:
     return config if eos is None else {**config, "eos_token_id": eos}
 
 
-def model_spec(files: ModelFiles, kv_itemsize: int) -> ModelSpec:
-    """The spec of a model that Octavo can run; `kv_itemsize` is the KV dtype's, in bytes.
+def model_spec(files: ModelFiles, kv_dtype: str) -> ModelSpec:
+    """The spec of a model that Octavo can run, with its KV kept in `kv_dtype`.
 
     Raises:
         ModelError: the architecture is unknown, or its config asks for something not supported.
     """
     config = model_config(files)
-    family: Callable[[Config, int], ModelSpec] = _known(config.get("model_type"))
-    return family(text_config(config), kv_itemsize)
+    family: Callable[[Config, str], ModelSpec] = _known(config.get("model_type"))
+    return family(text_config(config), kv_dtype)
 
 
 def default_dtype(files: ModelFiles) -> str:

@@ -6,6 +6,7 @@ from octavo.base.errors import ModelError
 from octavo.base.kv import KVGroup, KVKind
 from octavo.models.config import Config, count, flag, integer, section, text_config, value
 from octavo.models.layer_kinds import layer_count, layer_kinds, window_length
+from octavo.models.memory import ITEMSIZE, KV_SCALE_BYTES, kv_head_bytes
 from octavo.models.state_bytes import state_bytes
 
 _HEADS = ("num_attention_heads", "n_head", "n_heads")
@@ -19,21 +20,21 @@ _KV_HEADS = (
 _HEAD_DIM = ("head_dim", "attention_head_dim", "kv_channels")
 
 
-def kv_groups(config: Config, itemsize: int) -> tuple[KVGroup, ...]:
+def kv_groups(config: Config, kv_dtype: str) -> tuple[KVGroup, ...]:
     """Layers with the same kind and window make a group, in order of first appearance.
 
-    `itemsize` is the KV dtype's, in bytes. Mixtures of experts have no influence; layers that
-    read another layer's KV keep none.
+    Mixtures of experts have no influence; layers that read another layer's KV keep none.
 
     Raises:
-        ModelError: a field is missing, or a layer keeps something not understood.
+        ModelError: a field is missing, or a layer keeps something not understood, or something
+            that `kv_dtype` has no form for.
     """
     config = text_config(config)
     members: dict[KVKind, list[int]] = {}
     for layer, kinds in enumerate(layer_kinds(config)):
         for kind in kinds:
             members.setdefault(kind, []).append(layer)
-    return tuple(_group(config, itemsize, kind, layers) for kind, layers in members.items())
+    return tuple(_group(config, kv_dtype, kind, layers) for kind, layers in members.items())
 
 
 def kv_bytes_per_token(groups: tuple[KVGroup, ...]) -> int:
@@ -41,35 +42,43 @@ def kv_bytes_per_token(groups: tuple[KVGroup, ...]) -> int:
     return sum(group.bytes_per_token for group in groups)
 
 
-def _group(config: Config, itemsize: int, kind: KVKind, layers: list[int]) -> KVGroup:
+def _group(config: Config, kv_dtype: str, kind: KVKind, layers: list[int]) -> KVGroup:
     window = window_length(config, kind)
     name = kind if window is None else f"{kind}-{window}"
     if kind == "state":
-        size = state_bytes(config, itemsize) * len(layers)
+        _refuse_scales(kv_dtype, "recurrent states")
+        size = state_bytes(config, ITEMSIZE[kv_dtype]) * len(layers)
         return KVGroup(name=name, kind=kind, layers=tuple(layers), state_bytes=size)
-    elements = sum(_elements(config, kind, layer) for layer in layers)
     return KVGroup(
         name=name,
         kind=kind,
         layers=tuple(layers),
-        bytes_per_token=elements * itemsize,
+        bytes_per_token=sum(_token_bytes(config, kv_dtype, kind, layer) for layer in layers),
         window=window,
     )
 
 
-def _elements(config: Config, kind: KVKind, layer: int) -> int:
-    """Elements that one layer keeps for one token."""
+def _token_bytes(config: Config, kv_dtype: str, kind: KVKind, layer: int) -> int:
+    """What one layer keeps for one token."""
     if value(config, "kv_lora_rank") is not None:
-        return _latent(config)
+        _refuse_scales(kv_dtype, "latents")
+        return _latent(config) * ITEMSIZE[kv_dtype]
     k_dim = _head_dim(config, kind)
     v_names = ("swa_v_head_dim", "v_head_dim") if kind == "window" else ("v_head_dim",)
     v_dim = integer(config, *v_names, default=k_dim)
-    return _kv_heads(config, kind, layer) * (k_dim + v_dim)
+    heads = _kv_heads(config, kind, layer)
+    return heads * (kv_head_bytes(kv_dtype, k_dim) + kv_head_bytes(kv_dtype, v_dim))
+
+
+def _refuse_scales(kv_dtype: str, what: str) -> None:
+    """A scale belongs to a token's K or V in one head: no other state has one."""
+    if kv_dtype in KV_SCALE_BYTES:
+        raise ModelError(f"kv_dtype {kv_dtype} has no form for {what}, which this model keeps")
 
 
 def _latent(config: Config) -> int:
-    """Multi-head latent attention (DeepSeek-V2, arXiv 2405.04434): one latent for K and V and
-    one rotary key for all heads; a sparse indexer (DeepSeek-V3.2) adds its own key."""
+    """Elements of multi-head latent attention (DeepSeek-V2, arXiv 2405.04434): one latent for K
+    and V and one rotary key for all heads; a sparse indexer (DeepSeek-V3.2) adds its own key."""
     latent, rotary = integer(config, "kv_lora_rank"), integer(config, "qk_rope_head_dim")
     return latent + rotary + count(config, "index_head_dim")
 

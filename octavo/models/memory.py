@@ -20,9 +20,15 @@ from octavo.base.kv import KVGroup, KVLayout, Pool
 from octavo.base.units import show_bytes
 from octavo.models.spec import ModelSpec
 
-ITEMSIZE = {"float32": 4, "float16": 2, "bfloat16": 2}  # bytes
+ITEMSIZE = {"float32": 4, "float16": 2, "bfloat16": 2, "int8": 1}  # bytes
+KV_SCALE_BYTES = {"int8": 4}  # of the scale that a token's K, and its V, has in each KV head
 UNBOUNDED = 2**31  # tokens
 MOST_PADDING = 0.05  # of a page's bytes that may lie idle so that there are fewer groups
+
+
+def kv_head_bytes(kv_dtype: str, dim: int) -> int:
+    """Bytes of one token's K, or V, in one KV head: `dim` numbers."""
+    return dim * ITEMSIZE[kv_dtype] + KV_SCALE_BYTES.get(kv_dtype, 0)
 
 
 def num_parameters(spec: ModelSpec) -> int:

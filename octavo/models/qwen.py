@@ -7,12 +7,12 @@ from octavo.models.decoder import Traits, decoder
 from octavo.models.spec import ModelSpec
 
 
-def qwen2(config: Config, kv_itemsize: int) -> ModelSpec:
+def qwen2(config: Config, kv_dtype: str) -> ModelSpec:
     """Biases on q, k and v only."""
-    return decoder("qwen2", config, kv_itemsize, Traits(qkv_bias=True))
+    return decoder("qwen2", config, kv_dtype, Traits(qkv_bias=True))
 
 
-def qwen3(config: Config, kv_itemsize: int) -> ModelSpec:
+def qwen3(config: Config, kv_dtype: str) -> ModelSpec:
     """Norms over each head of q and k; heads of their own size."""
     bias = flag(config, "attention_bias")
-    return decoder("qwen3", config, kv_itemsize, Traits(qkv_bias=bias, o_bias=bias, qk_norm=True))
+    return decoder("qwen3", config, kv_dtype, Traits(qkv_bias=bias, o_bias=bias, qk_norm=True))

@@ -2,7 +2,7 @@
 
         page  | K of layer a | V of a | K of layer b | V of b | ...   of the page's group
 
-Inside, K and V lie as the attention kernel reads them; see csrc/attention.h.
+Inside, K and V lie as the attention kernel reads them; see csrc/kv_pages.h.
 """
 
 from __future__ import annotations
@@ -11,10 +11,12 @@ from dataclasses import dataclass
 
 from octavo.base.errors import ConfigError
 from octavo.base.kv import KVLayout
-from octavo.models.memory import ITEMSIZE
+from octavo.models.memory import kv_head_bytes
 from octavo.models.spec import ModelSpec
 from octavo.native.interface import Memory, Native
+from octavo.weights.formats import FLOAT_FORMATS
 
+KV_FORMATS = {**FLOAT_FORMATS, "int8": "int8"}  # by dtype
 SUB_BLOCK = 16  # tokens that lie together
 
 
@@ -30,7 +32,7 @@ class LayerPages:
 
 
 def allocate(
-    native: Native, spec: ModelSpec, layout: KVLayout, dtype: str
+    native: Native, spec: ModelSpec, layout: KVLayout, kv_dtype: str
 ) -> tuple[list[Memory], list[LayerPages]]:
     """The pools' memory, and every layer's place in order of layers.
 
@@ -48,9 +50,9 @@ def allocate(
         start = 0
         for n in group.layers:
             attention = spec.layers[n].attention
-            token = attention.num_kv_heads * ITEMSIZE[dtype] * layout.block_size
-            middle = start + token * attention.head_dim
+            slots = attention.num_kv_heads * layout.block_size
+            middle = start + slots * kv_head_bytes(kv_dtype, attention.head_dim)
             places[n] = LayerPages(pools[layout.pool_of(g)], pool.page_bytes, start, middle, g)
-            start = middle + token * attention.v_head_dim
+            start = middle + slots * kv_head_bytes(kv_dtype, attention.v_head_dim)
         assert start == group.page_bytes(layout.block_size) <= pool.page_bytes, (start, pool)
     return pools, [places[n] for n in range(len(spec.layers))]

@@ -14,9 +14,8 @@ import numpy as np
 
 from octavo.models.spec import AttentionSpec, LayerSpec, LinearSpec, MlpSpec, ModelSpec, NormSpec
 from octavo.native.interface import Program
-from octavo.native.kv import LayerPages
+from octavo.native.kv import KV_FORMATS, LayerPages
 from octavo.native.weights import Weights
-from octavo.weights.formats import FLOAT_FORMATS
 
 
 @dataclass(frozen=True)
@@ -43,7 +42,7 @@ class Emitter:
         self._spec = spec
         self._weights = weights
         self._pages = pages
-        self._kv_format = FLOAT_FORMATS[kv_dtype]
+        self._kv_format = KV_FORMATS[kv_dtype]
         self._block_size = block_size
         self._buffers: dict[tuple[str, int], int] = {}
         self._ropes: dict[object, int] = {}

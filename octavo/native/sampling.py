@@ -68,7 +68,7 @@ def _controls(rows: Sequence[SamplingRow], known: Sequence[Tokens], vocab: int) 
                 min(p.top_k, vocab),
                 p.top_p,
                 0 if row.greedy else next(uniforms),
-                -1 if p.logprobs is None else min(p.logprobs, vocab),
+                -1 if row.logprobs is None else min(row.logprobs, vocab),
                 p.repetition_penalty,
                 p.frequency_penalty,
                 p.presence_penalty,

@@ -36,6 +36,7 @@ class TorchRunner:
         layout: KVLayout,
         checkpoint: Checkpoint,
         dtype: str,
+        kv_dtype: str,
         device: str,
         watch: Callable[[Iterable[str]], Iterable[str]] = lambda names: names,
     ) -> None:
@@ -43,9 +44,7 @@ class TorchRunner:
         params = Params(getattr(torch, dtype), self._device)
         self._model = Decoder(spec, params)
         params.load(checkpoint.read, watch)
-        self._attention: AttentionBackend = ReferenceAttention(
-            spec, layout, params.dtype, self._device
-        )
+        self._attention: AttentionBackend = ReferenceAttention(spec, layout, kv_dtype, self._device)
 
     def copy(self, pool: int, sources: list[int], targets: list[int]) -> None:
         pages = self._attention.pools[pool]

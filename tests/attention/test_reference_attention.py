@@ -9,8 +9,10 @@ import pytest
 import torch
 
 from octavo.attention.batch import AttentionBatch
+from octavo.attention.pages import kv_pages
 from octavo.attention.reference import ReferenceAttention
 from octavo.base.kv import KVGroup, KVLayout, Pool
+from octavo.models.memory import kv_head_bytes
 from octavo.models.spec import AttentionSpec, LinearSpec, ModelSpec, NormSpec, ParamSpec
 
 BLOCK = 4
@@ -31,14 +33,15 @@ def model(heads: int, kv_heads: int, dim: int, v_dim: int, window: int | None) -
     return ModelSpec("t", 8, 8, 64, none, (layer,), norm, line, (KVGroup(name="g", layers=(0,)),))
 
 
-def backend(spec: ModelSpec, num_blocks: int) -> ReferenceAttention:
+def backend(spec: ModelSpec, num_blocks: int, kv_dtype: str = "float32") -> ReferenceAttention:
     attention = spec.layers[0].attention
-    width = attention.num_kv_heads * (attention.head_dim + attention.v_head_dim)
-    pool = Pool(page_bytes=4 * BLOCK * width, num_blocks=num_blocks, groups=(0,))
+    dims = (attention.head_dim, attention.v_head_dim)
+    token = attention.num_kv_heads * sum(kv_head_bytes(kv_dtype, dim) for dim in dims)
+    pool = Pool(page_bytes=BLOCK * token, num_blocks=num_blocks, groups=(0,))
     layout = KVLayout(block_size=BLOCK, groups=spec.kv_groups, pools=(pool,))
-    made = ReferenceAttention(spec, layout, torch.float32, torch.device("cpu"))
+    made = ReferenceAttention(spec, layout, kv_dtype, torch.device("cpu"))
     for pages in made.pools:
-        pages.fill_(float("nan"))  # what no one wrote must not matter
+        pages.fill_(255)  # NaN: what no one wrote must not matter
     return made
 
 
@@ -63,7 +66,7 @@ def batch(chunks: list[tuple[int, int]], tables: list[list[int]]) -> AttentionBa
     return AttentionBatch(starts, contexts, [table], BLOCK)
 
 
-def run(made, lengths, tables, qkv, chunk_of):
+def run(made, lengths, tables, qkv, chunk_of, after_step=lambda done: None):
     """Compute every sequence in chunks, several sequences a step; outputs by sequence."""
     done, outs = [0] * len(lengths), [[] for _ in lengths]
     while any(d < n for d, n in zip(done, lengths, strict=True)):
@@ -76,6 +79,7 @@ def run(made, lengths, tables, qkv, chunk_of):
         for i, (_, n), part in zip(rows, chunks, out, strict=True):
             outs[i].append(part)
             done[i] += n
+        after_step(done)
     return [torch.cat(o) for o in outs]
 
 
@@ -112,3 +116,49 @@ def test_physical_block_ids_change_no_bit():
         made = backend(model(4, 2, 8, 8, None), 16)
         outs.append(run(made, [19], [table], qkv, lambda i: 6)[0])
     assert torch.equal(outs[0], outs[1])
+
+
+@pytest.mark.parametrize("kv_dtype", ["float32", "bfloat16", "float16", "int8"])
+@pytest.mark.parametrize("window", [None, 5])
+def test_each_format_is_attention_over_what_it_keeps(kv_dtype, window):
+    """Read by its own step too: whatever the chunks are, as if all had been written before."""
+    torch.manual_seed(2)
+    q, k, v = (torch.randn(23, heads, dim) for heads, dim in ((4, 8), (2, 8), (2, 12)))
+    kept = []
+    for x in (k, v):
+        part = torch.empty((1, 23, 2, kv_head_bytes(kv_dtype, x.shape[-1])), dtype=torch.uint8)
+        pages = kv_pages(kv_dtype, part)
+        pages.write(torch.zeros(23, dtype=torch.int64), torch.arange(23), x)
+        kept.append(pages.read(torch.tensor([0]), torch.float32)[0])
+        assert (kept[-1] - x).abs().max() <= (0.02 if kv_dtype == "int8" else 0.01) * x.abs().max()
+    for chunk in (1, 4, 7, 23):
+        made = backend(model(4, 2, 8, 12, window), 16, kv_dtype)
+        (out,) = run(made, [23], [[9, 3, 7, 1, 12, 4]], [(q, k, v)], lambda i, n=chunk: n)
+        assert (out - dense(q, *kept, window)).abs().max() < 1e-5
+
+
+@pytest.mark.parametrize("chunk", [1, 3])
+def test_blocks_that_slid_out_of_the_window_are_not_read(chunk):
+    torch.manual_seed(3)
+    q, k, v = (torch.randn(23, heads, 8) for heads in (4, 2, 2))
+    made, table = backend(model(4, 2, 8, 8, 5), 16), [9, 3, 7, 1, 12, 4]
+
+    def give_away(done: list[int]) -> None:
+        """Some blocks to others, who write NaN; the rest become the null block."""
+        for block in range(max(0, done[0] + 1 - 5) // BLOCK):
+            made.pools[0][table[block]] = 255
+            table[block] *= block % 2
+
+    (out,) = run(made, [23], [table], [(q, k, v)], lambda i: chunk, give_away)
+    assert (out - dense(q, k, v, 5)).abs().max() < 1e-5
+
+
+def test_what_is_no_number_is_nan_in_int8_and_stays_with_its_head():
+    part = torch.empty((2, BLOCK, 2, 8 + 4), dtype=torch.uint8)
+    pages, x = kv_pages("int8", part), torch.ones(3, 2, 8)
+    for token, bad in enumerate((torch.inf, -torch.inf, torch.nan)):
+        x[token, 1, 3] = bad
+    pages.write(torch.ones(3, dtype=torch.int64), torch.arange(3), x)
+    read = pages.read(torch.tensor([1]), torch.float32)[0, :3]
+    assert read[:, 1].isnan().all()
+    assert torch.equal(read[:, 0], x[:, 0])

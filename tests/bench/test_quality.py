@@ -64,6 +64,21 @@ def test_coarser_formats_are_farther_from_the_reference(tmp_path, steps_of_16):
     assert sizes[0] == sizes[1] > sizes[2] > sizes[3] > sizes[4]
 
 
+def test_kv_has_formats_of_its_own(tmp_path, steps_of_16):
+    tiny_model(tmp_path, "llama")
+    files = ModelFiles("tiny", tmp_path)
+    found = measure(ON_CPU, files, ["none"], TEXTS, ["auto", "float16", "int8"])
+    assert [q.setting for q in found] == ["reference", "none", "none, KV float16", "none, KV int8"]
+    reference, same, half, int8 = found
+    assert same.mean_kl == 0 < half.mean_kl < int8.mean_kl < 0.1
+    numbers, heads = 3 * 2 * 2 * 16, 3 * 2 * 2  # layers, K and V, heads, dim: 2 scales a head
+    assert reference.kv_tokens == same.kv_tokens == 2**30 // (numbers * 4)
+    assert (half.kv_tokens, int8.kv_tokens) == (
+        2**30 // (numbers * 2),
+        2**30 // (numbers + heads * 4),
+    )
+
+
 def test_figures_are_plain_sums(tmp_path):
     """Position by position as the formulas say, over chunks of which the last ends its text."""
     rng = np.random.default_rng(0)
@@ -115,13 +130,13 @@ def test_twenty_passages():
 
 def test_table():
     found = [
-        Quality("reference", "f32", 2**20, 0.0, 0.0, 1.0, 20.0),
-        Quality("q8_0", "q8_0", 2**18, 0.00123, 0.0456, 0.987, 20.12),
+        Quality("reference", "f32", 2**20, 1000, 0.0, 0.0, 1.0, 20.0),
+        Quality("q8_0", "q8_0", 2**18, 2000, 0.00123, 0.0456, 0.987, 20.12),
     ]
     assert table(found).splitlines() == [
-        "weights                   MiB     mean KL     99 % KL     top-1 %  perplexity",
-        "reference (f32)           1.0     0.00000     0.00000      100.00      20.000",
-        "q8_0                      0.2     0.00123     0.04560       98.70      20.120",
+        "weights                   MiB  KV tok/GiB     mean KL     99 % KL     top-1 %  perplexity",
+        "reference (f32)           1.0       1,000     0.00000     0.00000      100.00      20.000",
+        "q8_0                      0.2       2,000     0.00123     0.04560       98.70      20.120",
     ]
 
 

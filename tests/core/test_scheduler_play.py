@@ -23,7 +23,7 @@ class SchedulerPlay(RuleBasedStateMachine):
     @initialize(
         shape=st.sampled_from(sorted(SHAPES)),
         caching=st.sampled_from([True, True, False]),
-        index=st.sampled_from(PREFIX_INDEXES),
+        index=st.sampled_from(sorted(PREFIX_INDEXES)),
         seqs=st.integers(1, 4),
         extra=st.integers(0, 12),
         watermark=st.sampled_from([0.0, 0.1, 0.3]),

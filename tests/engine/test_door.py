@@ -21,6 +21,7 @@ INFO = EngineInfo(
     model="m",
     family="llama",
     dtype="float32",
+    kv_dtype="float32",
     weight_format="f32",
     runner="none",
     vocab_size=100,

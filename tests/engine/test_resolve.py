@@ -27,7 +27,7 @@ GIB = 2**30
 def spec(tmp_path_factory):
     folder = tmp_path_factory.mktemp("tiny")
     tiny_model(folder, "llama")
-    return model_spec(ModelFiles("tiny", folder), 4)
+    return model_spec(ModelFiles("tiny", folder), "float32")
 
 
 ALL = {"float32", "float16", "bfloat16"}

@@ -12,8 +12,9 @@ from octavo import LLM, SamplingParams
 pytestmark = pytest.mark.gpu
 
 
+@pytest.mark.parametrize("kv_dtype", ["auto", "int8"])
 @pytest.mark.parametrize("family", FAMILIES)
-def test_tokens_equal_those_of_the_cpu(family, tmp_path):
+def test_tokens_equal_those_of_the_cpu(family, kv_dtype, tmp_path):
     torch = pytest.importorskip("torch")
     if not torch.cuda.is_available():
         pytest.skip("needs a CUDA device")
@@ -23,8 +24,8 @@ def test_tokens_equal_those_of_the_cpu(family, tmp_path):
     params = [SamplingParams(temperature=t, seed=7, max_tokens=32) for t in (0.0, 0.8, 1.2)]
     tokens = {}
     for device in ("cpu", "cuda"):
-        options = {"dtype": "float32", "kv_memory": "16MiB", "skip_tokenizer_init": True}
-        llm = LLM(str(tmp_path), device=device, **options)
+        options = {"dtype": "float32", "kv_dtype": kv_dtype, "kv_memory": "16MiB"}
+        llm = LLM(str(tmp_path), device=device, skip_tokenizer_init=True, **options)
         outputs = llm.generate(prompts, params, use_tqdm=False)
         tokens[device] = [o.outputs[0].token_ids for o in outputs]
     assert tokens["cpu"] == tokens["cuda"]

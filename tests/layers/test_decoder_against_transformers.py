@@ -20,7 +20,7 @@ from octavo.weights.open import open_checkpoint
 def test_logits_equal_transformers(family, tmp_path):
     oracle = tiny_model(tmp_path, family)
     files = ModelFiles("tiny", tmp_path)
-    spec = model_spec(files, 4)
+    spec = model_spec(files, "float32")
     params = Params(torch.float32, torch.device("cpu"))
     decoder = Decoder(spec, params)
     params.load(open_checkpoint(files, "auto", spec, 0).read)
@@ -42,7 +42,7 @@ def test_logits_equal_transformers(family, tmp_path):
 
 def test_a_tied_head_is_the_embedding(tmp_path):
     tiny_model(tmp_path, "llama", tie_word_embeddings=True)
-    spec = model_spec(ModelFiles("tiny", tmp_path), 4)
+    spec = model_spec(ModelFiles("tiny", tmp_path), "float32")
     params = Params(torch.float32, torch.device("cpu"))
     decoder = Decoder(spec, params)
     assert decoder.head.weight is decoder.embedding

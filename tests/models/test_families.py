@@ -37,7 +37,7 @@ def folder(path: Path, config: dict[str, Any], generation: Any = None) -> ModelF
 
 
 def spec_of(path: Path, **changes: Any) -> ModelSpec:
-    return model_spec(folder(path, {**CONFIG, **changes}), 2)
+    return model_spec(folder(path, {**CONFIG, **changes}), "bfloat16")
 
 
 @pytest.mark.parametrize(
@@ -54,7 +54,7 @@ def test_parameters_and_rope_are_the_models(
     tmp_path: Path, family: str, overrides: dict[str, Any]
 ) -> None:
     model = tiny_model(tmp_path, family, **overrides)
-    spec = model_spec(ModelFiles("tiny", tmp_path), 4)
+    spec = model_spec(ModelFiles("tiny", tmp_path), "float32")
     theirs = {name: tuple(param.shape) for name, param in model.named_parameters()}
     assert {param.name: param.shape for param in spec.params()} == theirs
     rope = spec.layers[0].attention.rope
@@ -75,7 +75,7 @@ def test_windows_by_layer_are_transformers_own(tmp_path: Path) -> None:
         tmp_path, "qwen2", num_hidden_layers=3, use_sliding_window=True, sliding_window=24,
         max_window_layers=1,
     )  # fmt: skip
-    spec = model_spec(ModelFiles("tiny", tmp_path), 4)
+    spec = model_spec(ModelFiles("tiny", tmp_path), "float32")
     theirs = [layer.self_attn.sliding_window for layer in model.model.layers]
     assert [layer.attention.window for layer in spec.layers] == theirs == [None, 24, 24]
     assert [(g.kind, g.layers, g.window) for g in spec.kv_groups] == [
@@ -98,7 +98,7 @@ def test_windows_without_layer_types(tmp_path: Path) -> None:
 )
 def test_gguf_gives_the_same_spec(tmp_path: Path, family: str, kind: str) -> None:
     tiny_gguf(tmp_path / "m.gguf", tiny_model(tmp_path, family), kind)
-    hf, gguf = (model_spec(ModelFiles("m", p), 2) for p in (tmp_path, tmp_path / "m.gguf"))
+    hf, gguf = (model_spec(ModelFiles("m", p), "bfloat16") for p in (tmp_path, tmp_path / "m.gguf"))
     assert hf.params() == gguf.params()
     assert hf.kv_groups == gguf.kv_groups
     assert (hf.eos_token_ids, hf.max_model_len) == (gguf.eos_token_ids, gguf.max_model_len)
@@ -118,7 +118,7 @@ def test_gguf_yarn_multiplies_its_attention_factor(tmp_path: Path) -> None:
     factors = []
     for extra in ({}, {"rope__scaling__attn_factor": 0.5}):
         tiny_gguf(tmp_path / "m.gguf", model, **yarn, **extra)
-        rope = model_spec(ModelFiles("m", tmp_path / "m.gguf"), 2).layers[0].attention.rope
+        rope = model_spec(ModelFiles("m", tmp_path / "m.gguf"), "bfloat16").layers[0].attention.rope
         assert rope is not None
         factors.append(rope.attention_factor)
     assert factors[0] == pytest.approx(0.1 * np.log(4) + 1)
@@ -143,7 +143,7 @@ def test_gguf_keys_refused_by_name(tmp_path: Path, key: str, found: Any) -> None
     tiny_gguf(tmp_path / "m.gguf", tiny_model(tmp_path, "llama"), **keys)
     named = found if found == "longrope" else key.replace("__", r"\.")
     with pytest.raises(ModelError, match=named):
-        model_spec(ModelFiles("m", tmp_path / "m.gguf"), 2)
+        model_spec(ModelFiles("m", tmp_path / "m.gguf"), "bfloat16")
 
 
 def test_unknown_architecture_lists_the_known(tmp_path: Path) -> None:
@@ -153,7 +153,7 @@ def test_unknown_architecture_lists_the_known(tmp_path: Path) -> None:
 
 def test_no_config(tmp_path: Path) -> None:
     with pytest.raises(ModelError, match=r"no config\.json"):
-        model_spec(ModelFiles("m", tmp_path), 2)
+        model_spec(ModelFiles("m", tmp_path), "bfloat16")
 
 
 @pytest.mark.parametrize(
@@ -209,7 +209,7 @@ def test_harmless_options_pass(tmp_path: Path, change: dict[str, Any]) -> None:
 )
 def test_eos(tmp_path: Path, config: Any, generation: Any, ids: tuple[int, ...]) -> None:
     files = folder(tmp_path, {**CONFIG, "eos_token_id": config}, generation)
-    assert model_spec(files, 2).eos_token_ids == ids
+    assert model_spec(files, "bfloat16").eos_token_ids == ids
 
 
 @pytest.mark.parametrize(

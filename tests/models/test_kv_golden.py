@@ -361,7 +361,7 @@ GOLDEN: dict[str, tuple[dict[str, Any], list[Row]]] = {
 @pytest.mark.parametrize("name", GOLDEN)
 def test_golden(name: str) -> None:
     config, rows = GOLDEN[name]
-    groups = kv_groups(config, 2)
+    groups = kv_groups(config, "bfloat16")
     found = [(g.kind, len(g.layers), g.window, g.bytes_per_token, g.state_bytes) for g in groups]
     assert found == rows
 
@@ -369,13 +369,40 @@ def test_golden(name: str) -> None:
 @pytest.mark.parametrize("name", GOLDEN)
 def test_wider_numbers_take_twice_the_kv(name: str) -> None:
     config, _ = GOLDEN[name]
-    narrow, wide = kv_groups(config, 2), kv_groups(config, 4)
+    narrow, wide = kv_groups(config, "bfloat16"), kv_groups(config, "float32")
     assert kv_bytes_per_token(wide) == 2 * kv_bytes_per_token(narrow)
+
+
+INT8 = {  # bytes a token of each group: a byte for each number, 4 for the scale of K and of V
+    "Qwen2.5-72B, grouped": [168_960],  # 2*80*8*(128+4)
+    "Gemma-3-4B, five windows to one, fields left out": [60_320, 10_400],  # 2*(29|5)*4*(256+4)
+    # 9*4*(192+128+8), 39*8*(192+128+8)
+    "MiMo-V2-Flash, K wider than V, windows with more heads": [11_808, 102_336],
+}
+
+
+@pytest.mark.parametrize("name", INT8)
+def test_scales_are_counted(name: str) -> None:
+    groups = kv_groups(GOLDEN[name][0], "int8")
+    assert [group.bytes_per_token for group in groups] == INT8[name]
+
+
+@pytest.mark.parametrize(
+    ("name", "what"),
+    [
+        ("DeepSeek-V3, latent, experts", "latents"),
+        ("Jamba-v0.1, attention in every eighth layer, Mamba, experts", "recurrent states"),
+        ("Mamba2-2.7B, states only", "recurrent states"),
+    ],
+)
+def test_what_has_no_heads_has_no_scales(name: str, what: str) -> None:
+    with pytest.raises(ModelError, match=f"int8 has no form for {what}"):
+        kv_groups(GOLDEN[name][0], "int8")
 
 
 def test_layers_are_told_apart() -> None:
     config = GOLDEN["Gemma-3-4B, five windows to one, fields left out"][0]
-    window, full = kv_groups(config, 2)
+    window, full = kv_groups(config, "bfloat16")
     assert full.layers == (5, 11, 17, 23, 29)
     assert sorted(window.layers + full.layers) == list(range(34))
 
@@ -392,7 +419,7 @@ def test_attention_and_state_in_one_layer() -> None:
         "mamba_d_head": "auto",
         "mamba_d_state": 8,
     }
-    full, state = kv_groups(config, 2)
+    full, state = kv_groups(config, "bfloat16")
     assert full.layers == state.layers == (0, 1)
     assert full.bytes_per_token == 2 * 2 * 2 * 16 * 2
     assert state.state_bytes == 2 * (32 * 8 * 4 + (32 + 2 * 8) * 3 * 2)
@@ -405,7 +432,7 @@ def test_a_number_of_heads_for_each_layer() -> None:
         "num_kv_heads": [1, 4],
         "head_dim": 16,
     }
-    assert kv_groups(config, 2)[0].bytes_per_token == 2 * (1 + 4) * 16 * 2
+    assert kv_groups(config, "bfloat16")[0].bytes_per_token == 2 * (1 + 4) * 16 * 2
 
 
 def test_cross_layer_sharing() -> None:
@@ -416,7 +443,7 @@ def test_cross_layer_sharing() -> None:
         "use_cla": True,
         "cla_share_factor": 2,
     }
-    assert kv_groups(config, 2)[0].layers == (0, 2)
+    assert kv_groups(config, "bfloat16")[0].layers == (0, 2)
 
 
 @pytest.mark.parametrize(
@@ -437,7 +464,7 @@ def test_cross_layer_sharing() -> None:
 def test_refused_by_name(change: dict[str, Any], word: str) -> None:
     config = {"model_type": "odd", "num_hidden_layers": 2, "hidden_size": 64}
     with pytest.raises(ModelError, match=word):
-        kv_groups({**config, "num_attention_heads": 4, **change}, 2)
+        kv_groups({**config, "num_attention_heads": 4, **change}, "bfloat16")
 
 
 JUNK: list[Any] = ["x", [], {}, [None], -1, 0, 1.5, None, True]
@@ -451,7 +478,7 @@ def test_junk_in_any_field_is_a_model_error_or_read(name: str) -> None:
     for field in inner.keys() | extra:
         for junk in JUNK:
             try:
-                groups = kv_groups({**inner, field: junk}, 2)
+                groups = kv_groups({**inner, field: junk}, "bfloat16")
             except ModelError:
                 continue
             assert all(g.bytes_per_token > 0 or g.state_bytes > 0 for g in groups), (field, junk)

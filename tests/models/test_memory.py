@@ -118,12 +118,13 @@ def test_state_groups_have_no_blocks() -> None:
 def test_weight_bytes() -> None:
     # embedding 32*8; a layer: 4 * 8*8 attention, 3 * 8*16 mlp, 2 * 8 norms; norm 8; head 32*8
     count = 256 + 2 * (4 * 64 + 3 * 128 + 16) + 8 + 256
-    assert weight_bytes(llama(CONFIG, 2), 2) == 2 * count
-    assert weight_bytes(llama({**CONFIG, "tie_word_embeddings": True}, 2), 4) == 4 * (count - 256)
+    assert weight_bytes(llama(CONFIG, "bfloat16"), 2) == 2 * count
+    tied = llama({**CONFIG, "tie_word_embeddings": True}, "bfloat16")
+    assert weight_bytes(tied, 4) == 4 * (count - 256)
 
 
 def test_table_says_what_fits() -> None:
-    spec = llama(CONFIG, 2)  # KV of a token: 2 layers * 2 * 8 * 2 bytes = 64
+    spec = llama(CONFIG, "bfloat16")  # KV of a token: 2 layers * 2 * 8 * 2 bytes = 64
     layout = kv_layout(spec.kv_groups, 16, 11 * 16 * 64)  # 10 blocks and the null block
     table = memory_table(
         spec,
@@ -152,7 +153,7 @@ def test_table_says_what_fits() -> None:
 def test_table_has_a_line_for_each_group() -> None:
     layout: KVLayout = kv_layout((group(0, 64), group(1, 32)), 16, 10**5)
     table = memory_table(
-        llama(CONFIG, 2),
+        llama(CONFIG, "bfloat16"),
         layout,
         weight_bytes=1,
         weight_format="f32",

@@ -14,15 +14,19 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from octavo.attention.batch import AttentionBatch
+from octavo.attention.pages import kv_pages
 from octavo.attention.reference import ReferenceAttention
 from octavo.base.kv import KVGroup, KVLayout
 from octavo.base.kv import Pool as KVPool
 from octavo.layers.context import StepContext
 from octavo.layers.decoder import RMSNorm, rotate
 from octavo.models.spec import NormSpec, ParamSpec, RopeSpec
+from octavo.native.kv import KV_FORMATS
 from octavo.native.library import library, usable_variants
 
-FORMATS = {"f32": torch.float32, "bf16": torch.bfloat16, "f16": torch.float16}
+FLOATS = {"f32": torch.float32, "bf16": torch.bfloat16, "f16": torch.float16}
+FORMATS = (*FLOATS, "int8")
+DTYPES = {format: dtype for dtype, format in KV_FORMATS.items()}
 Row = tuple[int, int, np.ndarray]  # sequence, position of its first token, qkv [tokens, width]
 
 
@@ -50,8 +54,12 @@ class Shape:
 
     @property
     def part_bytes(self) -> int:
-        size = self.kv_heads * (self.head_dim + self.v_head_dim) * self.block_size
-        return size * FORMATS[self.format].itemsize
+        slots = self.kv_heads * self.block_size
+        return slots * (self.token_bytes(self.head_dim) + self.token_bytes(self.v_head_dim))
+
+    def token_bytes(self, dim: int) -> int:
+        """Of a token's keys (or values) in one head."""
+        return dim + 4 if self.format == "int8" else dim * FLOATS[self.format].itemsize
 
     def texts(self, seed: int, lengths: Sequence[int]) -> list[np.ndarray]:
         rng = np.random.default_rng(seed)
@@ -69,7 +77,18 @@ class Shape:
         )
 
     def rounded(self, x: np.ndarray) -> np.ndarray:
-        return torch.from_numpy(x.copy()).to(FORMATS[self.format]).float().numpy()
+        """As the format keeps `x` [..., dim]."""
+        if self.format == "int8":
+            codes, scales = int8(x)
+            return codes * scales
+        return torch.from_numpy(x.copy()).to(FLOATS[self.format]).float().numpy()
+
+
+def int8(x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Whole numbers from -127 to 127 and a scale for each of the last axis, float32."""
+    most = np.abs(x).max(axis=-1, keepdims=True)
+    inverse = np.divide(np.float32(127), most, out=np.zeros_like(most), where=most > 0)
+    return np.round(x * inverse), most / np.float32(127)
 
 
 @dataclass
@@ -163,6 +182,7 @@ SHAPES = [
     *(Shape(soft_cap=2.5, format=f, k_offset=192) for f in FORMATS),
     Shape(sinks=(0.0, 1.0, -2.0, 3.0, 0.5, 7.0)),
     Shape(sinks=(0.0, 1.0, -2.0, 3.0, 0.5, 7.0), window=20, soft_cap=1.5, format="bf16"),
+    Shape(sinks=(0.0, 1.0, -2.0, 3.0, 0.5, 7.0), window=20, soft_cap=1.5, format="int8"),
     Shape(heads=110, kv_heads=1, format="f16"),
 ]
 
@@ -190,6 +210,8 @@ PLAY = [
     Shape(2, 2, 40, 50, "f16", 64),
     Shape(8, 1, 34, 50, "bf16", window=19),
     Shape(4, 2, 32, 48, window=100, soft_cap=3.0, sinks=(0.0, 1.0, -2.0, 3.0)),
+    Shape(9, 3, 64, 64, "int8", 32),
+    Shape(4, 2, 34, 50, "int8", window=19, soft_cap=3.0, sinks=(0.0, 1.0, -2.0, 3.0)),
 ]
 
 
@@ -274,25 +296,31 @@ def test_what_is_no_number_stays_with_its_token(native: Any, format: str) -> Non
 
 def read_page(shape: Shape, page: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """K [block_size, kv_heads, head_dim] and V of one page, as the layout's drawing says."""
-    dtype = FORMATS[shape.format]
-    numbers = torch.from_numpy(page[shape.k_offset :].copy()).view(dtype).float().numpy()
     subs, heads = shape.block_size // 16, shape.kv_heads
-    k, v, _ = np.split(
-        numbers,
-        np.cumsum(
-            [shape.block_size * heads * shape.head_dim, shape.block_size * heads * shape.v_head_dim]
-        ),
-    )
+    dims = (shape.head_dim, shape.v_head_dim)
+    ends = np.cumsum([shape.block_size * heads * shape.token_bytes(dim) for dim in dims])
+    parts = np.split(page[shape.k_offset :], ends)[:2]
+    if shape.format == "int8":
+        (k, k_scales), (v, v_scales) = (read_int8(p.reshape(subs, heads, -1)) for p in parts)
+    else:
+        dtype = FLOATS[shape.format]
+        k, v = (torch.from_numpy(p.copy()).view(dtype).float().numpy() for p in parts)
     if shape.format == "bf16":
         k = k.reshape(subs, heads, shape.head_dim // 2, 16, 2).transpose(0, 3, 1, 2, 4)
         v = v.reshape(subs, heads, 8, shape.v_head_dim, 2).transpose(0, 2, 4, 1, 3)
     else:
         k = k.reshape(subs, heads, shape.head_dim, 16).transpose(0, 3, 1, 2)
         v = v.reshape(subs, heads, 16, shape.v_head_dim).transpose(0, 2, 1, 3)
-    return (
-        k.reshape(shape.block_size, heads, shape.head_dim),
-        v.reshape(shape.block_size, heads, shape.v_head_dim),
-    )
+    k = k.reshape(shape.block_size, heads, shape.head_dim)
+    v = v.reshape(shape.block_size, heads, shape.v_head_dim)
+    return (k * k_scales, v * v_scales) if shape.format == "int8" else (k, v)
+
+
+def read_int8(part: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Codes, and the scales [block_size, kv_heads, 1] of tokens and heads."""
+    codes, scales = np.split(part, [part.shape[-1] - 16 * 4], axis=-1)
+    floats = np.ascontiguousarray(scales).view(np.float32).transpose(0, 2, 1)
+    return codes.view(np.int8), floats.reshape(-1, part.shape[1], 1)
 
 
 @pytest.mark.parametrize("rotary_dim", [0, 20, 34])
@@ -332,6 +360,51 @@ def torch_norm(x: torch.Tensor, weight: np.ndarray, eps: float) -> torch.Tensor:
     return RMSNorm(NormSpec(param, eps), Params())(x)
 
 
+ONES = np.ones(34, np.float32)
+NUMBERS = {
+    "zeros": 0 * ONES,
+    "zeros, signed": -0.0 * ONES,
+    "too small to count": 1e-31 * ONES,
+    "small": 1.1e-30 * ONES,
+    "one among zeros": np.eye(1, 34, 20, dtype=np.float32)[0],
+    "large": 3e38 * np.linspace(-1, 1, 34, dtype=np.float32),
+    "drawn": np.random.default_rng(9).normal(size=34).astype(np.float32),
+    "halves": (np.arange(34, dtype=np.float32) - 0.5) * 127 / 32.5,
+}
+
+
+@pytest.mark.parametrize("name", NUMBERS)
+def test_int8_is_the_nearest_code_times_a_scale(native: Any, name: str) -> None:
+    """As in the torch twin, to the last bit; at most half a scale away."""
+    shape, x = Shape(2, 1, 34, 34, "int8"), NUMBERS[name]
+    cache = Cache(native, shape, [16])
+    cache.write([(0, 0, np.tile(np.concatenate([ONES, ONES, x, x]), (16, 1)))])
+    twin = kv_pages("int8", torch.empty((2, 16, 1, 34 + 4), dtype=torch.uint8))
+    block, offsets = torch.ones(16, dtype=torch.int64), torch.arange(16)
+    twin.write(block, offsets, torch.from_numpy(np.tile(x, (16, 1, 1))))
+    wanted = twin.read(block[:1], torch.float32)[0].numpy()
+    for stored in read_page(shape, cache.pages[1]):
+        np.testing.assert_array_equal(stored, wanted)
+    assert (np.abs(wanted - x) <= np.abs(x).max() / 127 * 0.50001 + 1e-30).all()
+
+
+@pytest.mark.parametrize("bad", [np.inf, -np.inf, np.nan])
+@pytest.mark.parametrize("part", ["k", "v"])
+def test_one_number_that_is_none_is_seen_in_int8(native: Any, part: str, bad: float) -> None:
+    """By the tokens and heads that see it; not by another sequence of the same step."""
+    shape = Shape(2, 2, format="int8")
+    texts = shape.texts(5, [300, 280])
+    cache = Cache(native, shape, [300, 280])
+    wanted = cache.step([(i, 0, text) for i, text in enumerate(texts)])
+    poisoned = texts[0].copy()
+    poisoned[130, (shape.heads + (shape.kv_heads if part == "v" else 0)) * shape.head_dim] = bad
+    found, other = cache.step([(0, 0, poisoned), (1, 0, texts[1])])
+    np.testing.assert_array_equal(other, wanted[1])
+    np.testing.assert_array_equal(found[:130], wanted[0][:130])
+    np.testing.assert_array_equal(found[130:, 1], wanted[0][130:, 1])
+    assert np.isnan(found[130:, 0]).all()
+
+
 def test_rope_table_is_that_of_the_torch_layers(native: Any) -> None:
     inv_freq = tuple((10_000.0 ** (-np.arange(16) / 16)).tolist())
     positions = np.array([0, 1, 2, 500, 8191, 100_000], np.int64)
@@ -369,9 +442,9 @@ def test_two_groups_share_pages_as_in_the_torch_backend(native: Any, format: str
             starts = np.cumsum([0, *sizes]).astype(np.int32)
             plan = torch_layers.plan(AttentionBatch(starts, contexts, tables, 16))
             qkv = shape.split(np.concatenate([row[2] for row in rows]))
-            parts = (torch.from_numpy(x.copy()).to(FORMATS[format]) for x in qkv)
+            parts = (torch.from_numpy(x.copy()).to(FLOATS.get(format)) for x in qkv)
             wanted = torch_layers.run(plan, layer, *parts).float()
-            limit = 1e-5 if format == "f32" else 3e-2  # torch rounds q and out to the format too
+            limit = 3e-2 if format in ("bf16", "f16") else 1e-5  # torch rounds q and out to these
             np.testing.assert_allclose(found, wanted, rtol=limit, atol=limit)
 
 
@@ -414,9 +487,8 @@ def torch_backend(shapes: list[Shape], owners: list[str], blocks: int) -> Refere
     )
     pool = KVPool(page_bytes=2 * shapes[0].part_bytes, num_blocks=blocks, groups=(0, 1))
     layout = KVLayout(block_size=16, groups=groups, pools=(pool,))
-    dtype: Any = FORMATS[shapes[0].format]
     made: Any = ReferenceAttention
-    return made(spec, layout, dtype, torch.device("cpu"))
+    return made(spec, layout, DTYPES[shapes[0].format], torch.device("cpu"))
 
 
 @pytest.mark.parametrize(

@@ -49,6 +49,7 @@ def engine_info(**changes: Any) -> EngineInfo:
         "model": "tiny",
         "family": "llama",
         "dtype": "float32",
+        "kv_dtype": "float32",
         "weight_format": "f32",
         "runner": "fake",
         "vocab_size": VOCAB_SIZE,

@@ -7,12 +7,13 @@ import logging
 
 import httpx
 import pytest
-from fake_engine import EOS, FakeEngine, byte_renderer
+from fake_engine import EOS, FakeEngine, byte_renderer, engine_info
 from fastapi import FastAPI
 from fastapi.openapi.models import OpenAPI
 
 from octavo.base.settings import ServerSettings
 from octavo.serve.app import build_app
+from octavo.serve.models import ServedModel
 
 CHAT, TEXT = "/v1/chat/completions", "/v1/completions"
 USER = [{"role": "user", "content": "hi"}]
@@ -83,6 +84,14 @@ async def test_the_served_name_wins() -> None:
     async with client(build_app(FakeEngine(), byte_renderer(), settings)) as http:
         assert (await http.get("/v1/models")).json()["data"][0]["id"] == "gpt-4o"
         assert (await http.post(TEXT, json={"model": "tiny", "prompt": "x"})).status_code == 404
+
+
+def test_another_kv_dtype_may_answer_otherwise() -> None:
+    prints = [
+        ServedModel(engine_info(kv_dtype=kv_dtype), "m").fingerprint
+        for kv_dtype in ("float32", "float32", "int8")
+    ]
+    assert prints[0] == prints[1] != prints[2]
 
 
 async def test_every_field_reaches_the_engine(http: httpx.AsyncClient, engine: FakeEngine) -> None:

@@ -25,7 +25,7 @@ GATE = "model.layers.1.mlp.gate_proj.weight"
 
 def opened(folder: Path) -> tuple[Any, Any]:
     files = ModelFiles("tiny", folder)
-    spec = model_spec(files, 4)
+    spec = model_spec(files, "float32")
     return spec, open_checkpoint(files, "auto", spec, 0)
 
 

@@ -34,7 +34,7 @@ CONFIG = {
 
 def read_all(path: Path) -> dict[str, np.ndarray]:
     files = ModelFiles("tiny", path)
-    spec = model_spec(files, 4)
+    spec = model_spec(files, "float32")
     checkpoint = open_checkpoint(files, "auto", spec, 0)
     return {param.name: to_float32(checkpoint.read(param.name)) for param in spec.params()}
 
@@ -74,7 +74,7 @@ def test_unpermute_undoes_the_converter() -> None:
 def test_plain_tensors_are_views_and_read_only(tmp_path: Path) -> None:
     tiny_gguf(tmp_path / "m.gguf", tiny_model(tmp_path / "hf", "qwen2"), "F16")
     files = ModelFiles("tiny", tmp_path / "m.gguf")
-    checkpoint = open_checkpoint(files, "auto", model_spec(files, 4), 0)
+    checkpoint = open_checkpoint(files, "auto", model_spec(files, "float32"), 0)
     raw = checkpoint.read("model.layers.0.mlp.up_proj.weight")
     assert (raw.dtype, raw.array.flags.owndata, raw.array.flags.writeable) == (
         "float16",
@@ -110,7 +110,7 @@ def test_every_type_the_gguf_package_reads(tmp_path: Path, kind: gguf.GGMLQuanti
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()
     writer.close()
-    checkpoint = GgufCheckpoint(ModelFiles("m", tmp_path / "m.gguf"), qwen2(CONFIG, 2))
+    checkpoint = GgufCheckpoint(ModelFiles("m", tmp_path / "m.gguf"), qwen2(CONFIG, "bfloat16"))
     name = "model.layers.3.mlp.up_proj.weight"
     assert checkpoint.shapes() == {name: (9, 5 * block)}
     expected = gguf.quants.dequantize(packed, kind)

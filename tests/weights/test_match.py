@@ -41,59 +41,59 @@ class Shapes:
 
 
 def shapes_of(config: dict[str, Any]) -> dict[str, Any]:
-    return {param.name: param.shape for param in llama(config, 4).params()}
+    return {param.name: param.shape for param in llama(config, "float32").params()}
 
 
 def test_exact_match_passes() -> None:
-    check(llama(CONFIG, 4), Shapes(shapes_of(CONFIG)))
+    check(llama(CONFIG, "float32"), Shapes(shapes_of(CONFIG)))
 
 
 def test_missing_is_named() -> None:
     shapes = shapes_of(CONFIG)
     del shapes[UP]
     with pytest.raises(ModelError, match=f"lacks 1 tensor: {UP}"):
-        check(llama(CONFIG, 4), Shapes(shapes))
+        check(llama(CONFIG, "float32"), Shapes(shapes))
 
 
 def test_missing_many_are_counted_and_five_named() -> None:
     with pytest.raises(ModelError, match=r"lacks 21 tensors: (\S+, ){5}\.\.\.$"):
-        check(llama(CONFIG, 4), Shapes({}))
+        check(llama(CONFIG, "float32"), Shapes({}))
 
 
 def test_extra_is_named() -> None:
     shapes = shapes_of(CONFIG) | {"model.layers.2.mlp.up_proj.weight": (16, 8)}
     with pytest.raises(ModelError, match=r"unknown 1 tensor: model\.layers\.2"):
-        check(llama(CONFIG, 4), Shapes(shapes))
+        check(llama(CONFIG, "float32"), Shapes(shapes))
 
 
 def test_wrong_shape_is_named() -> None:
     shapes = shapes_of(CONFIG) | {UP: (8, 16)}
     with pytest.raises(ModelError, match=rf"{UP} \[8, 16\] instead of \[16, 8\]"):
-        check(llama(CONFIG, 4), Shapes(shapes))
+        check(llama(CONFIG, "float32"), Shapes(shapes))
 
 
 @pytest.mark.parametrize(
     "name", ["model.layers.0.self_attn.rotary_emb.inv_freq", "rope_freqs.weight"]
 )
 def test_harmless_extras_are_ignored(name: str) -> None:
-    check(llama(CONFIG, 4), Shapes(shapes_of(CONFIG) | {name: (4,)}))
+    check(llama(CONFIG, "float32"), Shapes(shapes_of(CONFIG) | {name: (4,)}))
 
 
 def test_a_tied_head_may_be_stored_too() -> None:
     config = {**CONFIG, "tie_word_embeddings": True}
     shapes = shapes_of(config)
     assert "lm_head.weight" not in shapes
-    check(llama(config, 4), Shapes(shapes | {"lm_head.weight": (32, 8)}))
+    check(llama(config, "float32"), Shapes(shapes | {"lm_head.weight": (32, 8)}))
 
 
 def test_an_untied_head_must_be_there() -> None:
     shapes = shapes_of({**CONFIG, "tie_word_embeddings": True})
     with pytest.raises(ModelError, match=r"lm_head\.weight"):
-        check(llama(CONFIG, 4), Shapes(shapes))
+        check(llama(CONFIG, "float32"), Shapes(shapes))
 
 
 def test_dummy_weights(tmp_path: Path) -> None:
-    spec = llama(CONFIG, 4)
+    spec = llama(CONFIG, "float32")
     files = ModelFiles("nothing", tmp_path)
     first, again = (open_checkpoint(files, "dummy", spec, seed=3) for _ in range(2))
     check(spec, first)

@@ -37,7 +37,7 @@ def test_two_shards_have_exactly_the_spec(tmp_path: Path, family: str) -> None:
     model = tiny_model(tmp_path, family)
     assert len(list(tmp_path.glob("*.safetensors"))) == 2
     files = files_of(tmp_path)
-    spec = model_spec(files, 4)
+    spec = model_spec(files, "float32")
     checkpoint = open_checkpoint(files, "auto", spec, 0)
     assert checkpoint.shapes() == {param.name: param.shape for param in spec.params()}
     for name in checkpoint.shapes():

@@ -8,23 +8,27 @@ from tiny_models import FAMILIES, tiny_model
 
 from octavo.files.model_files import ModelFiles
 from octavo.models.families import model_spec
-from octavo.models.memory import kv_layout, weight_bytes
+from octavo.models.memory import ITEMSIZE, kv_layout, weight_bytes
 from octavo.weights.open import open_checkpoint
 from octavo.worker.torch_runner import TorchRunner
 
 
-@pytest.mark.parametrize("dtype,itemsize", [("float32", 4), ("bfloat16", 2)])
+@pytest.mark.parametrize(
+    ("dtype", "kv_dtype"),
+    [("float32", "float32"), ("bfloat16", "bfloat16"), ("bfloat16", "int8")],
+)
 @pytest.mark.parametrize("family", FAMILIES)
-def test_bytes_planned_are_bytes_allocated(family, dtype, itemsize, tmp_path):
+def test_bytes_planned_are_bytes_allocated(family, dtype, kv_dtype, tmp_path):
     tiny_model(tmp_path, family)
     files = ModelFiles("tiny", tmp_path)
-    spec = model_spec(files, itemsize)
+    spec = model_spec(files, kv_dtype)
     layout = kv_layout(spec.kv_groups, 16, 3_000_000)
-    runner = TorchRunner(spec, layout, open_checkpoint(files, "auto", spec, 0), dtype, "cpu")
+    checkpoint = open_checkpoint(files, "auto", spec, 0)
+    runner = TorchRunner(spec, layout, checkpoint, dtype, kv_dtype, "cpu")
     kv = sum(pool.nbytes for pool in runner._attention.pools)
     assert kv == layout.total_bytes <= 3_000_000
     tensors = {t.data_ptr(): t.nbytes for t in held(runner._model)}
-    assert sum(tensors.values()) == weight_bytes(spec, itemsize)
+    assert sum(tensors.values()) == weight_bytes(spec, ITEMSIZE[dtype])
 
 
 def held(node, seen=None):
