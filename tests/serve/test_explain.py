@@ -36,6 +36,7 @@ TRIMMING = CHATML.replace("m.content }}", "m.content | trim }}")
 SYSTEM_LAST = """{% for m in messages if m.role != 'system' %}[{{ m.role }}]{{ m.content }}
 {% endfor %}{% for m in messages if m.role == 'system' %}({{ m.content }}){% endfor %}"""
 DATED = "{{ strftime_now('%f') }} is the date.\n" + CHATML
+DATED_EACH = CHATML.replace("{{ m.role }}", "{{ m.role }} at {{ strftime_now('%f') }}")
 MINDFUL = """{% for m in messages %}{% if not m.content[-1:] in '.?! ' %}{{ raise_exception('no') }}
 {%- endif %}{{ m.content }}{% endfor %}"""
 
@@ -110,6 +111,7 @@ PLACES: list[tuple[int, str, str, str, str]] = [
     (1, "role", "user", "human", "messages[1]"),
     (1, "content", "Capital", "Kapital", "messages[1]"),
     (1, "content", "?", "!", "messages[1]"),
+    (1, "content", "France?", "France", "messages[2]"),  # the end of a turn opens the next one
     (2, "content", "Paris", "Lyon", "messages[2]"),
     (2, "content", "was.", "was?", "messages[2]"),
     (3, "content", "Japan", "Jamaica", "messages[3]"),
@@ -142,8 +144,8 @@ async def test_a_changed_token_is_found_in_its_message(
 
 @pytest.mark.parametrize(
     "template",
-    [CHATML, TRIMMING, SYSTEM_LAST, DATED],
-    ids=["chatml", "trims", "system last", "dated"],
+    [CHATML, TRIMMING, SYSTEM_LAST, DATED, DATED_EACH],
+    ids=["chatml", "trims", "system last", "dated", "each dated"],
 )
 @pytest.mark.parametrize(("index", "old"), [(0, "one"), (1, "of"), (2, "always"), (3, "Japan")])
 async def test_whatever_the_template_makes_of_messages(template: str, index: int, old: str) -> None:
@@ -172,12 +174,12 @@ def test_a_tokenizer_that_moves_spaces() -> None:
     request = Request(request_id="a", prompt_token_ids=prompt, params=SamplingParams())
     record = Record(request, outline(renderer, body, len(prompt)))
     record.miss = "diverged"
-    for index, word in enumerate(("Monday", "France", "course", "Japan")):
+    for index, word in enumerate(("Today", "word.", "Cap", "France?", "Paris", "was.", "And")):
         record.num_cached_tokens = next(
             i for i in range(len(prompt)) if word in tokenizer.decode(prompt[: i + 1])
         )
         found = explain(tokenizer, record, "a")
-        assert found.segment == ("system" if index == 0 else f"messages[{index}]")
+        assert found.segment == ("system" if index < 2 else f"messages[{index // 2}]"), word
 
 
 async def test_a_template_that_minds_the_marks_leaves_the_message_open(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from contextlib import aclosing
 from typing import Any
 
 import httpx
@@ -10,8 +11,11 @@ import pytest
 from fake_engine import FakeEngine, byte_renderer
 from test_golden_events import USER, chat, transcript
 
+from octavo.base.sampling_params import SamplingParams
 from octavo.base.settings import ServerSettings
 from octavo.serve.app import build_app
+from octavo.serve.generation import Generation
+from octavo.serve.metrics import Metrics
 
 CHAT, TEXT = "/v1/chat/completions", "/v1/completions"
 
@@ -100,6 +104,24 @@ async def test_choices_of_text_completions_are_counted_by_prompt(
         assert all(offset <= len(texts[choice["index"]]) for offset in offsets)
     assert texts == ["a", "bc", "def"] * 2
     assert ends == [1] * 6
+
+
+async def test_a_stream_tells_the_prompts_token_ids_once(http: httpx.AsyncClient) -> None:
+    body = {"messages": USER, "n": 3, "stream": True, "return_token_ids": True}
+    assert (await http.post(CHAT, json=body)).text.count("prompt_token_ids") == 1
+
+
+async def test_leaving_when_one_answer_is_whole_is_an_abort(engine: FakeEngine) -> None:
+    engine.says = ["a", "much longer"]
+    metrics = Metrics(engine, "tiny")
+    generation = Generation(engine, byte_renderer(), metrics)  # type: ignore[arg-type]
+    request = generation.request([1, 2], SamplingParams(n=2, max_tokens=99))
+    async with aclosing(generation.stream(request)) as pieces:
+        async for piece in pieces:
+            if piece.finish_reason:
+                break
+    assert engine.aborted == [request.request_id]
+    assert b'finished_reason="abort",model_name="tiny"} 1.0' in metrics.text()
 
 
 async def test_characters_of_each_answer_come_whole(
