@@ -38,6 +38,8 @@ class Answer:
         mine = self.output.outputs[delta.index]
         mine.text += delta.text
         mine.token_ids += delta.token_ids
+        if delta.token_ids:
+            _count_epoch(mine, delta.epoch, len(delta.token_ids))
         if delta.logprobs:
             mine.logprobs = (mine.logprobs or []) + [self._named(p) for p in delta.logprobs]
             mine.cumulative_logprob = (mine.cumulative_logprob or 0.0) + sum(
@@ -59,6 +61,12 @@ class Answer:
         for token, logprob, rank in (drawn, *top):
             found.setdefault(token, Logprob(logprob, rank, name(token)))
         return found
+
+
+def _count_epoch(mine: CompletionOutput, epoch: str, count: int) -> None:
+    if mine.epochs and mine.epochs[-1][0] == epoch:
+        count += mine.epochs.pop()[1]
+    mine.epochs = [*mine.epochs, (epoch, count)]
 
 
 def as_dict(prompt: Prompt) -> dict[str, Any]:

@@ -18,9 +18,11 @@ from octavo.base.sampling_params import BeamSearchParams, SamplingParams
 from octavo.base.settings import EngineSettings
 from octavo.engine.build import build_engine
 from octavo.engine.door import Door
+from octavo.engine.engine import InFlight
 from octavo.engine.history import History
 from octavo.engine.info import EngineInfo
 from octavo.engine.local import LocalEngine
+from octavo.engine.updates import Source
 from octavo.files.locate import locate
 from octavo.files.model_files import ModelFiles
 from octavo.text.assembler import Assembler, TextDelta
@@ -51,6 +53,47 @@ class LLM:
             self._text = text.result()
         self._door = Door(self.info, settings.seed)
         self._history = History()
+
+    @property
+    def epoch(self) -> str:
+        """Says which weights are in use: a digest of their content."""
+        return self._local.engine.epoch
+
+    def update_weights(self, source: Source, in_flight: InFlight = "finish") -> str:
+        """Put other weights in the place of these, some or all, without a restart; the new epoch.
+
+        No KV of another epoch is ever reused; where the weights of an earlier one come back, what
+        is left of its KV is.
+
+        Args:
+            source: a safetensors file, or a dict of names to numpy arrays or torch tensors.
+            in_flight: what becomes of requests that have begun: "finish" with the old weights
+                while newcomers wait, "recompute" with the new ones from their tokens so far, or
+                "abort".
+
+        Raises:
+            ModelError: a tensor cannot be read, is unknown, or is of another shape. Nothing has
+                changed then.
+        """
+        self._local.call(lambda engine: engine.update_weights(source, in_flight))
+        return self.epoch
+
+    def sleep(self, in_flight: InFlight = "finish") -> None:
+        """Free the memory of weights and KV until `wake_up`. `in_flight` as in `update_weights`."""
+        self._local.call(lambda engine: engine.sleep(in_flight))
+
+    def wake_up(self) -> None:
+        """Load the weights again that were in use."""
+        self._local.call(lambda engine: engine.wake_up())
+
+    def reset_prefix_cache(self) -> bool:
+        """Forget all cached KV; False, with nothing changed, while a request holds some."""
+        return self._local.engine.reset_prefix_cache()
+
+    def close(self) -> None:
+        """End what works in the background. With `kv_swap_dir`, what the cache holds is kept for
+        the next start."""
+        self._local.engine.close()
 
     @property
     def info(self) -> EngineInfo:

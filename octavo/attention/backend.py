@@ -12,7 +12,7 @@ from octavo.attention.batch import AttentionBatch
 class AttentionBackend(Protocol):
     """Owns the KV cache of all layers in a layout that is its own secret."""
 
-    pools: list[torch.Tensor]  # [blocks, ...]: a block is whatever lies under its id
+    pools: list[torch.Tensor]  # uint8 [blocks, bytes]
 
     def plan(self, batch: AttentionBatch) -> Any:
         """Prepare what all layers share; the result is given back to `run`."""

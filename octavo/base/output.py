@@ -74,6 +74,7 @@ class CompletionOutput(msgspec.Struct, kw_only=True):
     logprobs: list[dict[int, Logprob]] | None = None  # by position: token id -> logprob
     finish_reason: FinishReason | None = None
     stop_reason: int | str | None = None
+    epochs: list[tuple[str, int]] = []  # weights, and how many tokens they drew, in order
 
 
 class RequestOutput(msgspec.Struct, kw_only=True):

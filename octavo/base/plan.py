@@ -41,10 +41,19 @@ class Copy(msgspec.Struct, frozen=True, array_like=True):
     target: int
 
 
+class Move(msgspec.Struct, frozen=True, array_like=True):
+    """A block that goes to the swap tier, or comes back from it, under a name."""
+
+    pool: int
+    block: int
+    name: str
+
+
 class StepPlan(msgspec.Struct, frozen=True):
     """Who computes which tokens, in which blocks.
 
-    Copies are made before anything is written: all sources are read before any target changes.
+    Saves and then copies are made before anything is written: all sources are read before any
+    target changes. Loads only begin: no row touches their blocks before a result has told of them.
     """
 
     step: int
@@ -52,6 +61,9 @@ class StepPlan(msgspec.Struct, frozen=True):
     rows: list[Row]
     dropped: list[int]  # sequences whose state the worker forgets before this step
     copies: list[Copy] = []
+    saves: list[Move] = []
+    loads: list[Move] = []
+    discards: list[str] = []  # names that the swap tier forgets
 
     @property
     def num_tokens(self) -> int:
@@ -85,3 +97,4 @@ class StepResult(msgspec.Struct, frozen=True):
     step: int
     rows: list[Sampled]
     error: str | None = None
+    loaded: list[tuple[str, bool]] = []  # loads that have ended, and whether they are intact

@@ -93,6 +93,12 @@ class CacheSettings:
         choices=("auto", "float32", "bfloat16", "float16", "int8"),
     )
     prefix_caching: bool = option(True, "reuse KV of equal prefixes")
+    kv_swap: str | None = option(
+        None, "size of a second tier for evicted blocks: 8GiB; default: none"
+    )
+    kv_swap_dir: str | None = option(
+        None, "folder of that tier, for the next start too; default: host memory"
+    )
     prefix_index: str = option(
         "hash", "how equal prefixes are found and evicted", choices=("hash", "radix")
     )

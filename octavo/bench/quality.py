@@ -67,7 +67,9 @@ class Model:
         budget = kv_bytes_for(groups, block_size, longest)
         layout = kv_layout(groups, block_size, budget)
         self._block_size, self._tables = block_size, block_tables(layout)
-        self._runner = resolved.backend.load(layout, resolved.kv_dtype, watch)
+        self._runner = resolved.backend.load(
+            layout, resolved.kv_dtype, watch, resolved.backend.checkpoint
+        )
 
     def log_probs(self, ids: Ids, start: int, stop: int) -> Doubles:
         """[stop - start, vocab]: of the token after each of ids[start:stop]. Those before `start`

@@ -5,18 +5,38 @@ Knows pools, content and tables; not who should run. A call that cannot be met c
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
 from functools import partial
 
+import msgspec
+
 from octavo.base.kv import KVLayout
-from octavo.base.plan import Copy
+from octavo.base.plan import Copy, Move, StepPlan
 from octavo.base.request import Request
 from octavo.core.block_pool import NULL_BLOCK, BlockPool
-from octavo.core.match import Hit, Matcher
+from octavo.core.match import SWAPPED, Hit, Matcher
 from octavo.core.miss import Miss, Misses
 from octavo.core.prefix import Prefix, root_digest
 from octavo.core.prefix_indexes import PREFIX_INDEXES
 from octavo.core.sequence import Sequence
+from octavo.core.swap import SwapDirectory
+
+
+@dataclass(frozen=True, slots=True)
+class _Load:
+    """A block that comes back from the swap tier, and who waits for it."""
+
+    sequence: Sequence
+    life: int  # the sequence's, when it began to wait
+    group: int
+    number: int  # of the block in the sequence
+    block: int
+
+    @property
+    def prefix(self) -> Prefix:
+        return self.sequence.prefix
 
 
 class KVManager:
@@ -27,6 +47,7 @@ class KVManager:
         root: all that KV depends on besides tokens and the request, by name.
         prefix_caching: whether content is published and looked for.
         prefix_index: "hash" or "radix".
+        swap: what the swap tier holds, if there is one.
         blank: called with (pool, block) whose content nobody can find any more.
     """
 
@@ -36,6 +57,7 @@ class KVManager:
         root: Mapping[str, str],
         prefix_caching: bool = True,
         prefix_index: str = "hash",
+        swap: SwapDirectory | None = None,
         blank: Callable[[int, int], None] = lambda pool, block: None,
     ) -> None:
         self.block_size = layout.block_size
@@ -52,9 +74,15 @@ class KVManager:
         self._pool_of = [self.pools[p] for p in self._number_of]
         self._prefix_caching = prefix_caching
         self._holders: dict[int, Sequence] = {}  # sequences that have blocks
-        self._names: dict[tuple[int, int], bytes] = {}  # digests of full blocks: (pool, block)
+        # Of full blocks that can be found: (pool, block) -> group, digest.
+        self._names: dict[tuple[int, int], tuple[int, bytes]] = {}
         self._misses = Misses()
-        self._copies: list[Copy] = []  # for the step that is planned
+        self._swap = swap
+        self._loading: dict[str, deque[_Load]] = {}  # by name, in the order in which they began
+        self._copies: list[Copy] = []  # for the step that is planned, and these:
+        self._saves: list[Move] = []
+        self._loads: list[Move] = []
+        self._discards: list[str] = []
         self._fresh: list[set[int]] = [set() for _ in self.pools]  # what it published
         self._is_planning = False
 
@@ -68,19 +96,31 @@ class KVManager:
         """A step is being planned: what is published from now on is not written yet."""
         self._is_planning = True
 
-    def take_copies(self) -> list[Copy]:
-        """Copies that the step must make before it writes."""
+    def complete(self, plan: StepPlan) -> StepPlan:
+        """The plan with all that must be moved."""
         copies, self._copies = self._copies, []
-        return copies
+        saves, self._saves = self._saves, []
+        loads, self._loads = self._loads, []
+        discards, self._discards = self._discards, []
+        if self._swap is not None:
+            discards += self._swap.shrink()
+        return msgspec.structs.replace(
+            plan, copies=copies, saves=saves, loads=loads, discards=discards
+        )
 
     def settle(self, written: bool) -> None:
         """The step is over. What it published stays if it was `written`, else it is forgotten,
         whoever holds it by now."""
         for pool, fresh in zip(self.pools, self._fresh, strict=True):
             for block in fresh if not written else ():
+                self._names.pop((self.pools.index(pool), block), None)  # it has no content
                 pool.forget(block)
             fresh.clear()
         self._is_planning = False
+
+    @property
+    def is_loading(self) -> bool:
+        return bool(self._loading)
 
     # ---- sequences ----
 
@@ -97,7 +137,7 @@ class KVManager:
         wanted = self._claims(self._holders.values())
         unborn = sequence.state.unborn if self._holders else 0  # alone, it may always begin
         for g, (number, table) in enumerate(zip(self._number_of, hit.tables, strict=True)):
-            in_use = sum(self._pool_of[g].refs(block) > 0 for block in table)
+            in_use = sum(block > 0 and self._pool_of[g].refs(block) > 0 for block in table)
             wanted[number] += self._claim(g, sequence, hit.tokens, unborn) - in_use
         for pool, want in zip(self.pools, wanted, strict=True):
             if want + int(watermark * pool.num_blocks) > pool.num_free:
@@ -178,6 +218,24 @@ class KVManager:
         kept, sequence.num_sent = sequence.num_sent, len(sequence.tables[0])
         return kept, [table[kept:] for table in sequence.tables]
 
+    def loaded(self, name: str, intact: bool) -> Sequence | None:
+        """A block has come back, or could not. The sequence that waited for it, if it still does
+        and waits for nothing else."""
+        assert self._swap is not None
+        self._swap.loaded(name, intact)
+        load = self._loading[name].popleft()
+        if not self._loading[name]:
+            del self._loading[name]
+        sequence, pool = load.sequence, self._pool_of[load.group]
+        if intact:
+            self._publish_block(load.group, load.prefix, load.number, load.block)
+        pool.release([load.block])
+        if self._holders.get(sequence.sequence_id) is not sequence or sequence.life != load.life:
+            return None
+        sequence.num_loading -= 1
+        sequence.is_spoilt |= not intact
+        return None if sequence.num_loading else sequence
+
     def count_hit(self, sequence: Sequence) -> int:
         """Tokens of a sequence without blocks that the cache holds now."""
         return self._matcher(sequence).hit().tokens
@@ -191,12 +249,26 @@ class KVManager:
         return min(sequence.num_computed, max(alone) * self.block_size)
 
     def reset(self) -> bool:
-        """Forget all content; False, with nothing changed, where a sequence holds blocks."""
-        if self._holders:
+        """Forget all content; False, with nothing changed, where a sequence or a load holds
+        blocks."""
+        if self._holders or self._loading:
             return False
         for pool in self.pools:
             pool.clear()
+        if self._swap is not None:
+            self._saves.clear()
+            self._discards += self._swap.clear()
         return True
+
+    def unsaved(self) -> list[Move]:
+        """The full blocks that are free and cached and not in the swap tier."""
+        found = []
+        for (pool, block), (group, digest) in self._names.items():
+            name = _name(group, digest)
+            size = self._layout.pools[pool].page_bytes
+            if self._swap is not None and self._swap.put(name, size):
+                found.append(Move(pool, block, name))
+        return found
 
     # ---- inside ----
 
@@ -229,22 +301,31 @@ class KVManager:
 
     def _gone(self, pool: int, block: int) -> None:
         """A block's content is given up."""
-        digest = self._names.pop((pool, block), None)
-        if digest is not None:
+        group, digest = self._names.pop((pool, block), (0, b""))
+        if digest:
             self._misses.evicted(digest)
+            name = _name(group, digest)
+            if self._swap is not None and self._swap.put(name, self._layout.pools[pool].page_bytes):
+                self._saves.append(Move(pool, block, name))
         self._blank(pool, block)
+
+    def _is_swapped(self, group: int, digest: bytes) -> bool:
+        return self._swap is not None and _name(group, digest) in self._swap
 
     def _matcher(self, sequence: Sequence) -> Matcher:
         """At least one token is left to compute, as its logits are needed."""
         indexes = [pool.index for pool in self._pool_of]
         most = sequence.num_known - 1 if self._prefix_caching else 0
         fresh = [self._fresh[pool] for pool in self._number_of]
-        return Matcher(self._groups, indexes, sequence.prefix, most, fresh)
+        swapped = self._is_swapped if self._swap is not None else None
+        return Matcher(self._groups, indexes, sequence.prefix, most, fresh, swapped)
 
     def _adopt(self, sequence: Sequence, hit: Hit) -> None:
         for pool, table in zip(self._pool_of, hit.tables, strict=True):
-            pool.share(table)  # every hit before any allocation, which could evict it
+            # Every hit before any allocation, which could evict it.
+            pool.share(block for block in table if block != SWAPPED)
         sequence.tables = [list(table) for table in hit.tables]
+        self._load(sequence)
         sequence.slid = [group.first_seen(hit.tokens) // self.block_size for group in self._groups]
         for g, tail in enumerate(hit.tails):
             if hit.tokens % self.block_size:
@@ -254,6 +335,28 @@ class KVManager:
         sequence.num_published = hit.tokens // self.block_size
         sequence.num_cached = sequence.num_computed = hit.tokens
         self._holders[sequence.sequence_id] = sequence
+
+    def _load(self, sequence: Sequence) -> None:
+        """Blocks for what lies in the swap tier. The load holds them too, whatever becomes of the
+        sequence."""
+        sequence.life += 1
+        sequence.num_loading, sequence.is_spoilt = 0, False
+        for g, table in enumerate(sequence.tables):
+            for number, block in enumerate(table):
+                if block == SWAPPED:
+                    [target] = self._pool_of[g].allocate(1)
+                    self._pool_of[g].share([target])
+                    table[number] = target
+                    self._begin_load(_Load(sequence, sequence.life, g, number, target))
+
+    def _begin_load(self, load: _Load) -> None:
+        assert self._swap is not None
+        sequence = load.sequence
+        name = _name(load.group, sequence.prefix.digest(load.number + 1))
+        self._swap.load(name)
+        self._loading.setdefault(name, deque()).append(load)
+        self._loads.append(Move(self._number_of[load.group], load.block, name))
+        sequence.num_loading += 1
 
     def _copy(self, group: int, sequence: Sequence, block: int) -> None:
         """Give a sequence its own copy of a block that it is about to write."""
@@ -272,14 +375,21 @@ class KVManager:
 
     def _publish(self, sequence: Sequence, block: int, length: int) -> None:
         for g, table in enumerate(sequence.tables):
-            holder = table[block]
-            if holder == NULL_BLOCK:
-                continue
-            new = self._pool_of[g].index.publish(g, sequence.prefix, block, length, holder)
-            if new and length == self.block_size:
-                self._names[self._number_of[g], holder] = sequence.prefix.digest(block + 1)
-            if new and self._is_planning:
-                self._fresh[self._number_of[g]].add(holder)
+            if table[block] != NULL_BLOCK:
+                self._publish_block(g, sequence.prefix, block, table[block], length)
+
+    def _publish_block(
+        self, group: int, prefix: Prefix, number: int, block: int, length: int | None = None
+    ) -> None:
+        """`block` holds the first `length` tokens of a prefix' block, or all."""
+        pool, whole = self._number_of[group], length is None or length == self.block_size
+        length = length or self.block_size
+        if not self._pool_of[group].index.publish(group, prefix, number, length, block):
+            return
+        if whole:
+            self._names[pool, block] = group, prefix.digest(number + 1)
+        if self._is_planning:
+            self._fresh[pool].add(block)
 
     def _slide(self, sequence: Sequence) -> None:
         """Free the blocks that no token to come can see; the null block keeps their place."""
@@ -310,3 +420,8 @@ class KVManager:
         prompt = sequence.state.prompt_len
         shared = prompt // size - kind.first_seen(prompt) // size
         return each + unborn * max(0, each - shared)
+
+
+def _name(group: int, digest: bytes) -> str:
+    """Of a block in the swap tier."""
+    return f"{digest.hex()}-{group}"

@@ -7,7 +7,7 @@ may not, so lengths are tried until all agree.
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterator, Sequence
+from collections.abc import Callable, Container, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 
@@ -16,13 +16,15 @@ from octavo.core.block_pool import NULL_BLOCK
 from octavo.core.prefix import Prefix
 from octavo.core.prefix_index import PrefixIndex
 
+SWAPPED = -1  # a block that lies in the swap tier
+
 
 @dataclass(frozen=True, slots=True)
 class Hit:
     """Tokens found, and where, by KV group."""
 
     tokens: int
-    tables: list[list[int]]  # the full blocks; null where nobody sees them any more
+    tables: list[list[int]]  # the full blocks; null where nobody sees them any more, or SWAPPED
     tails: list[int]  # a block that begins with the tokens after those; null where there are none
 
 
@@ -39,18 +41,17 @@ class Matcher:
         prefix: Prefix,
         most: int,
         besides: Sequence[Container[int]],
+        swapped: Callable[[int, bytes], bool] | None = None,
     ) -> None:
-        """`indexes`: by group; `most`: tokens that may be taken."""
+        """`indexes`: by group; `most`: tokens that may be taken; `swapped`: whether the swap tier
+        has a group's block of this digest."""
         self._groups = groups
         self._indexes = indexes
         self._prefix = prefix
         self._besides = besides
         self._size = prefix.block_size
         self._most = most
-        self._held = [
-            index.held(g, prefix, most // self._size, whole=group.window is None)
-            for g, (group, index) in enumerate(zip(groups, indexes, strict=True))
-        ]
+        self._held = [self._find(g, most // self._size, swapped) for g in range(len(groups))]
 
     def hit(self) -> Hit:
         tokens, agreed = self._most, False
@@ -81,6 +82,21 @@ class Matcher:
         block, inside = divmod(tokens, self._size)
         holder, shared = self._tail(group, block, min(self._size, self._most - block * self._size))
         return shared <= inside < self._indexes[group].tokens(holder)
+
+    def _find(
+        self, group: int, count: int, swapped: Callable[[int, bytes], bool] | None
+    ) -> list[int]:
+        """The first `count` blocks, 0 where one is missing; up to that one if all are needed."""
+        whole = self._groups[group].window is None
+        if swapped is None:
+            return self._indexes[group].held(group, self._prefix, count, whole)
+        held = self._indexes[group].held(group, self._prefix, count, whole=False)
+        for block in range(count):
+            if not held[block] and swapped(group, self._prefix.digest(block + 1)):
+                held[block] = SWAPPED
+            if whole and not held[block]:
+                return held[:block]
+        return held
 
     def _longest(self, group: int, most: int) -> int:
         """The longest prefix, of `most` tokens at most, that one group accepts."""

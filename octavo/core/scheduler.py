@@ -7,12 +7,15 @@ chunks, decoding, prefix hits, forks and resumed sequences are all that rule.
 from __future__ import annotations
 
 import bisect
+from collections.abc import Iterator
 from collections.abc import Sequence as Several
+from contextlib import contextmanager
 from itertools import count, groupby
+from typing import Literal
 
 from octavo.base.log import logger
-from octavo.base.output import Delta, EngineStats
-from octavo.base.plan import NewSequence, Row, Sampled, StepPlan, StepResult
+from octavo.base.output import Delta, EngineStats, FinishReason
+from octavo.base.plan import Move, NewSequence, Row, Sampled, StepPlan, StepResult
 from octavo.base.request import Request
 from octavo.base.settings import SchedulerSettings
 from octavo.core.beam_search import BeamSearch
@@ -46,6 +49,7 @@ class Scheduler:
         self._arrivals = count()
         self._numbers = count()
         self._steps = 0
+        self._admits: Literal["all", "begun", "nobody"] = "all"
         self._preemptions = 0
         self._copies = 0
         self._query_tokens = 0
@@ -54,7 +58,7 @@ class Scheduler:
 
     @property
     def has_work(self) -> bool:
-        return bool(self._live)
+        return bool(self._live) or self._manager.is_loading
 
     def add(self, request: Request) -> None:
         """Let a request wait. Its id must not be in use."""
@@ -85,6 +89,51 @@ class Scheduler:
                 if sequence is not None:
                     self._finish(sequence)
 
+    # ---- between steps ----
+
+    @property
+    def has_begun(self) -> bool:
+        """Whether a request that has been computed in part is still here."""
+        return any(sequence.state.has_begun for sequence in self._live.values())
+
+    @property
+    def is_loading(self) -> bool:
+        """Whether a block is on its way from the swap tier."""
+        return self._manager.is_loading
+
+    @contextmanager
+    def admitting(self, whom: Literal["begun", "nobody"]) -> Iterator[None]:
+        """Meanwhile newcomers wait, or everybody does."""
+        self._admits = whom
+        try:
+            yield
+        finally:
+            self._admits = "all"
+
+    def abort_begun(self) -> list[Delta]:
+        """End every request that has begun."""
+        begun = [s for s in self._live.values() if s.state.has_begun]
+        alive = (s for s in begun if s.sequence_id in self._live)
+        return [delta for s in alive for delta in self._end(s, "abort")]
+
+    def suspend(self) -> None:
+        """Have every sequence wait; it will be computed again."""
+        for sequence in list(self._running):
+            self._suspend(sequence)
+
+    def begin_epoch(self, epoch: str) -> None:
+        """What is computed from now on is of other weights. No sequence holds blocks."""
+        assert not self._running, "a sequence still holds KV of the weights before"
+        self._manager.root["epoch"] = epoch
+        for sequence in self._live.values():
+            sequence.prefix = self._manager.prefix(sequence.request, sequence.token_ids)
+
+    def reset_prefix_cache(self) -> bool:
+        """Forget all content; False, with nothing changed, where a sequence holds blocks."""
+        return self._manager.reset()
+
+    # ---- a step ----
+
     def schedule(self) -> StepPlan:
         """Plan one step. Advances `num_computed`, as if the step had been computed."""
         self._manager.begin()
@@ -92,7 +141,7 @@ class Scheduler:
         rows: list[Row] = []
         preempted = self._preemptions
         budget = self._settings.max_num_batched_tokens
-        todo = [sequence for sequence in self._running if not sequence.is_idle]
+        todo = [s for s in self._running if not s.is_idle and not s.num_loading]
         while todo:
             sequence = todo.pop(0)
             length = min(sequence.num_known - sequence.num_computed, budget - len(todo))
@@ -103,15 +152,19 @@ class Scheduler:
             self._admit(budget, new, rows)
         self._steps += 1
         dropped, self._dropped = self._dropped, []
-        copies = self._manager.take_copies()
-        self._copies += len(copies)
-        return StepPlan(self._steps, new, rows, dropped, copies)
+        plan = self._manager.complete(StepPlan(self._steps, new, rows, dropped))
+        self._copies += len(plan.copies)
+        return plan
 
     def update(self, plan: StepPlan, result: StepResult) -> list[Delta]:
         """Take in what was drawn; sequences aborted meanwhile are passed over. A step that failed
         ends its sequences with an error."""
         assert plan.step == result.step, (plan.step, result.step)
         self._manager.settle(written=result.error is None)
+        for name, intact in result.loaded:
+            sequence = self._manager.loaded(name, intact)
+            if sequence is not None and sequence.is_spoilt:
+                self._retry(sequence)
         deltas: list[Delta] = []
         if result.error is not None:
             for row in plan.rows:
@@ -122,6 +175,10 @@ class Scheduler:
             if sequence_id in self._live:
                 deltas += self._advance(self._live[sequence_id], list(drawn))
         return deltas
+
+    def unsaved(self) -> list[Move]:
+        """Blocks that a swap tier might keep for another process."""
+        return self._manager.unsaved()
 
     def stats(self) -> EngineStats:
         pools = self._manager.pools
@@ -177,26 +234,31 @@ class Scheduler:
         """Start waiting sequences in order, each only if memory for it is free."""
         while self._waiting and budget > 0:
             sequence = self._next()
-            if not self._find_room(sequence):
+            if sequence is None or not self._find_room(sequence):
                 return
             self._waiting.remove(sequence)
             self._run(sequence)
             self._count_hit(sequence)
+            if sequence.num_loading:
+                continue
             length = min(sequence.num_known - sequence.num_computed, budget)
             there = self._manager.extend(sequence, sequence.num_computed + length)
             assert there, "admission promised these blocks"
             rows.append(self._row(sequence, length, new))
             budget -= length
 
-    def _next(self) -> Sequence:
+    def _next(self) -> Sequence | None:
         """Who starts next: a beam that others wait for, else as the policy says."""
         for running in self._running:
             if running.is_idle:
                 for beam in running.state.alive.values():
                     if beam in self._waiting:
                         return beam
-        first = self._waiting.first(self._order.width)
-        return self._order.pick(first, self._manager.count_hit)
+        if self._admits == "all":
+            first = self._waiting.first(self._order.width)
+            return self._order.pick(first, self._manager.count_hit)
+        everyone = self._waiting.first(len(self._waiting)) if self._admits == "begun" else []
+        return next((s for s in everyone if s.state.has_begun), None)
 
     def _find_room(self, sequence: Sequence) -> bool:
         """Admit a waiting sequence, if there is a place for it and memory. Where all that run wait
@@ -227,13 +289,17 @@ class Scheduler:
             self._query_tokens += sequence.num_known
             self._hit_tokens += sequence.num_cached
 
-    def _preempt(self, sequence: Sequence) -> None:
-        lost, state = self._manager.lost(sequence), sequence.state
+    def _suspend(self, sequence: Sequence, written: bool = True) -> None:
+        """Take its blocks; it waits to be computed again, as far as it cannot be found."""
         self._running.remove(sequence)
-        self._manager.free(sequence)
+        self._manager.free(sequence, written)
         self._dropped.append(sequence.sequence_id)
         sequence.likeliest = None
         self._waiting.push(sequence)
+
+    def _preempt(self, sequence: Sequence) -> None:
+        lost, state = self._manager.lost(sequence), sequence.state
+        self._suspend(sequence)
         self._preemptions += 1
         state.preemptions += 1
         if state.preemptions >= self._settings.max_preemptions:
@@ -247,6 +313,11 @@ class Scheduler:
             lost,
             self._preemptions,
         )
+
+    def _retry(self, sequence: Sequence) -> None:
+        """A sequence waits again, as what it was to begin with could not be brought back."""
+        self._suspend(sequence, written=False)
+        sequence.state.prompt_hit = None
 
     # ---- what came of it ----
 
@@ -278,6 +349,7 @@ class Scheduler:
             stop_reason=stop,
             num_cached_tokens=sequence.state.prompt_hit or 0,
             miss=sequence.state.miss,
+            epoch=self._manager.root.get("epoch", ""),
         )
         return [delta]
 
@@ -317,6 +389,7 @@ class Scheduler:
                 num_cached_tokens=state.prompt_hit or 0,
                 miss=state.miss,
                 score=found.beam.total,
+                epoch=self._manager.root.get("epoch", ""),
             )
             for index, found in enumerate(search.hypotheses)
         ]
@@ -348,6 +421,11 @@ class Scheduler:
         return sequence
 
     def _fail(self, sequence: Sequence, why: str, written: bool = True) -> list[Delta]:
+        return self._end(sequence, "error", why, written)
+
+    def _end(
+        self, sequence: Sequence, reason: FinishReason, why: str | None = None, written: bool = True
+    ) -> list[Delta]:
         """End a sequence; in a beam search or before it is forked, the whole request."""
         state = sequence.state
         whole = state.search is not None or state.unborn > 0
@@ -357,7 +435,7 @@ class Scheduler:
         children = range(state.request.params.n) if whole else [sequence.child]
         request_id = state.request.request_id
         return [
-            Delta(request_id, [], index=child, finish_reason="error", error=why)
+            Delta(request_id, [], index=child, finish_reason=reason, error=why)
             for child in children
         ]
 

@@ -24,7 +24,10 @@ class RequestState:
     preemptions: int = 0
     prompt_hit: int | None = None  # prompt tokens found at first admission
     miss: Miss | None = None  # why not more
-    epoch: str = ""  # weights that the latest tokens are of
+
+    @property
+    def has_begun(self) -> bool:
+        return self.prompt_hit is not None
 
     @property
     def prompt_len(self) -> int:
@@ -56,6 +59,9 @@ class Sequence:
     num_published: int = 0  # blocks whose content the index was told of
     is_introduced: bool = False  # the worker knows it
     num_sent: int = 0  # blocks of each table that are as the worker knows them
+    life: int = 0  # times that it was admitted
+    num_loading: int = 0  # blocks that come back from the swap tier
+    is_spoilt: bool = False  # one of them could not
     likeliest: TokenLogprobs | None = None  # its next tokens, while siblings compute theirs
 
     @property

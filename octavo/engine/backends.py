@@ -11,7 +11,7 @@ from octavo.files.short_names import cache_folder
 from octavo.models import memory
 from octavo.models.memory import ITEMSIZE
 from octavo.models.spec import ModelSpec
-from octavo.native.library import library
+from octavo.native.library import build_digest, library
 from octavo.native.memory import weight_bytes
 from octavo.weights.checkpoint import Checkpoint
 from octavo.weights.formats import summary, weight_formats
@@ -24,14 +24,20 @@ class Backend(Protocol):
     name: str  # "native avx2, 2 threads"
     weight_format: str
 
+    def kernels(self) -> str:
+        """Says which code computes: the same gives the same bits."""
+
     def weight_bytes(self) -> int:
         """What the weights will take, exactly."""
 
     def smaller(self) -> tuple[str, int] | None:
         """An option that would make them fewer, and how many it would leave."""
 
-    def load(self, layout: KVLayout, kv_dtype: str, watch: Watch) -> Runner:
-        """Read the weights and allocate the KV cache. `watch` shows progress over tensors."""
+    checkpoint: Checkpoint  # that it was made for
+
+    def load(self, layout: KVLayout, kv_dtype: str, watch: Watch, checkpoint: Checkpoint) -> Runner:
+        """Read weights from a checkpoint, which may have been updated, and allocate the KV cache.
+        `watch` shows progress over tensors."""
 
 
 class NativeBackend:
@@ -41,32 +47,35 @@ class NativeBackend:
         self, spec: ModelSpec, checkpoint: Checkpoint, dtype: str, quantization: str, threads: int
     ) -> None:
         self._native = library()
-        self._spec, self._checkpoint, self._dtype = spec, checkpoint, dtype
+        self._spec, self.checkpoint, self._dtype = spec, checkpoint, dtype
         self._threads = threads
         self._formats = weight_formats(spec, checkpoint, dtype, quantization)
         self.name = f"native {self._native.variant}, {threads} threads"
         self.weight_format = summary(spec, self._formats)
 
+    def kernels(self) -> str:
+        return build_digest(self._native.variant)
+
     def weight_bytes(self) -> int:
         return weight_bytes(self._native, self._spec, self._formats)
 
     def smaller(self) -> tuple[str, int] | None:
-        formats = weight_formats(self._spec, self._checkpoint, self._dtype, "q8_0")
+        formats = weight_formats(self._spec, self.checkpoint, self._dtype, "q8_0")
         fewer = weight_bytes(self._native, self._spec, formats)
         return ("--quantization q8_0", fewer) if fewer < self.weight_bytes() else None
 
-    def load(self, layout: KVLayout, kv_dtype: str, watch: Watch) -> Runner:
+    def load(self, layout: KVLayout, kv_dtype: str, watch: Watch, checkpoint: Checkpoint) -> Runner:
         from octavo.worker.native_runner import NativeRunner
 
         return NativeRunner(
             self._native,
             self._spec,
             layout,
-            self._checkpoint,
+            checkpoint,
             self._formats,
             kv_dtype,
             self._threads,
-            cache_folder() / "packed",
+            cache_folder() / "packed" if checkpoint is self.checkpoint else None,
             watch,
         )
 
@@ -78,10 +87,15 @@ class TorchBackend:
         self, spec: ModelSpec, checkpoint: Checkpoint, dtype: str, device: str, threads: int
     ) -> None:
         require_torch("model_impl torch")
-        self._spec, self._checkpoint, self._dtype = spec, checkpoint, dtype
+        self._spec, self.checkpoint, self._dtype = spec, checkpoint, dtype
         self._device, self._threads = device, threads
         self.name = f"torch {device}"
         self.weight_format = dtype
+
+    def kernels(self) -> str:
+        import torch
+
+        return f"torch {torch.__version__} {self._device}"
 
     def weight_bytes(self) -> int:
         return memory.weight_bytes(self._spec, ITEMSIZE[self._dtype])
@@ -91,10 +105,10 @@ class TorchBackend:
             return None
         return "--dtype bfloat16", memory.weight_bytes(self._spec, ITEMSIZE["bfloat16"])
 
-    def load(self, layout: KVLayout, kv_dtype: str, watch: Watch) -> Runner:
+    def load(self, layout: KVLayout, kv_dtype: str, watch: Watch, checkpoint: Checkpoint) -> Runner:
         from octavo.worker.torch_runner import TorchRunner, use_threads
 
         use_threads(self._threads)
         return TorchRunner(
-            self._spec, layout, self._checkpoint, self._dtype, kv_dtype, self._device, watch
+            self._spec, layout, checkpoint, self._dtype, kv_dtype, self._device, watch
         )

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import partial
+from hashlib import sha256
 
 from octavo.base.kv import KVLayout
 from octavo.base.progress import progress
 from octavo.base.settings import EngineSettings
 from octavo.core.kv_manager import KVManager
 from octavo.core.scheduler import Scheduler
+from octavo.core.swap import SwapDirectory
 from octavo.engine.backends import Backend, NativeBackend, TorchBackend
 from octavo.engine.engine import Engine
 from octavo.engine.executor import InProcessExecutor
@@ -24,6 +27,8 @@ from octavo.engine.resolve import (
     max_model_len,
     quantization,
 )
+from octavo.engine.swapping import swap_bytes, swap_store
+from octavo.engine.updates import CurrentWeights
 from octavo.files.model_files import ModelFiles
 from octavo.models.families import default_dtype, generation_defaults, model_spec
 from octavo.models.memory import check_fit, kv_layout
@@ -99,16 +104,29 @@ def build_engine(settings: EngineSettings, files: ModelFiles) -> Engine:
         generation_defaults=generation_defaults(files),
         table=table,
     )
+    return _join(settings, plan, info)
+
+
+def _join(settings: EngineSettings, plan: Resolved, info: EngineInfo) -> Engine:
+    """Load what is large, and put the rooms together."""
+    cache, backend, layout = settings.cache, plan.backend, info.layout
+    weights = CurrentWeights.of(plan.spec, backend.checkpoint, num_threads(settings))
+    make = partial(backend.load, layout, plan.kv_dtype, watch)
+    runner = make(weights.checkpoint)
+    store = swap_store(cache, plan.device)
     root = {
-        "model": str(files.path),
+        "model": sha256(repr(plan.spec).encode()).hexdigest(),
+        "kernels": backend.kernels(),
         "dtype": plan.dtype,
         "kv_dtype": plan.kv_dtype,
         "weights": backend.weight_format,
+        "epoch": weights.epoch,
     }
-    cache = settings.cache
-    manager = KVManager(layout, root, cache.prefix_caching, cache.prefix_index)
-    worker = Worker(backend.load(layout, plan.kv_dtype, watch), layout)
-    return Engine(info, Scheduler(settings.scheduler, manager), InProcessExecutor(worker))
+    swap = SwapDirectory(swap_bytes(cache), store.names()) if store is not None else None
+    manager = KVManager(layout, root, cache.prefix_caching, cache.prefix_index, swap)
+    scheduler = Scheduler(settings.scheduler, manager)
+    executor = InProcessExecutor(Worker(make, runner, layout, store))
+    return Engine(info, scheduler, executor, weights)
 
 
 def num_threads(settings: EngineSettings) -> int:
@@ -135,7 +153,8 @@ def _backend(
 def _plan_memory(
     settings: EngineSettings, spec: ModelSpec, backend: Backend, device: str, longest: int
 ) -> KVLayout:
-    memory = Memory(free_memory(device), backend.weight_bytes(), backend.smaller())
+    swapped = swap_bytes(settings.cache) if settings.cache.kv_swap_dir is None else 0
+    memory = Memory(free_memory(device) - swapped, backend.weight_bytes(), backend.smaller())
     budget = kv_budget(settings, spec, memory, device, longest)
     chunk = settings.scheduler.max_num_batched_tokens
     size = settings.cache.block_size

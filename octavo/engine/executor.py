@@ -6,7 +6,8 @@ from typing import Any, Protocol
 
 from octavo.base.log import logger
 from octavo.base.output import OpCost
-from octavo.base.plan import StepPlan, StepResult
+from octavo.base.plan import Move, StepPlan, StepResult
+from octavo.weights.checkpoint import Checkpoint
 from octavo.worker.worker import Ticket, Worker
 
 log = logger("executor")
@@ -18,6 +19,14 @@ class Executor(Protocol):
     def submit(self, plan: StepPlan) -> Any: ...
     def finish(self, ticket: Any) -> StepResult: ...
     def costs(self) -> list[OpCost]: ...
+    def load(self, checkpoint: Checkpoint) -> None:
+        """Weights in the place of others, or after `unload`."""
+
+    def unload(self) -> None:
+        """Free weights and KV memory."""
+
+    def close(self, unsaved: list[Move]) -> None:
+        """The last call; blocks that a swap tier may keep for another process."""
 
 
 class InProcessExecutor:
@@ -28,6 +37,15 @@ class InProcessExecutor:
 
     def costs(self) -> list[OpCost]:
         return self._worker.costs()
+
+    def load(self, checkpoint: Checkpoint) -> None:
+        self._worker.load(checkpoint)
+
+    def unload(self) -> None:
+        self._worker.unload()
+
+    def close(self, unsaved: list[Move]) -> None:
+        self._worker.close(unsaved)
 
     def submit(self, plan: StepPlan) -> Ticket | StepResult:
         try:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections import deque
-from collections.abc import Collection, Generator, Sequence
+from collections.abc import Callable, Collection, Generator, Sequence
 
 from octavo.base.output import Delta
 from octavo.base.request import Request
@@ -57,6 +57,11 @@ class LocalEngine:
         if child in self._unfinished.get(request_id, ()):
             self._ended(request_id, child)
 
+    def call(self, change: Callable[[Engine], list[Delta]]) -> None:
+        """Do something between steps; deltas that it brings go to their owners."""
+        with self._lock:
+            self._hand_out(change(self.engine))
+
     def _ended(self, request_id: str, child: int) -> None:
         self._unfinished[request_id].remove(child)
         if not self._unfinished[request_id]:
@@ -65,6 +70,9 @@ class LocalEngine:
     def _step_unless(self, inbox: deque[Delta]) -> None:
         with self._lock:
             if not inbox:  # another thread's step may have filled it meanwhile
-                for delta in self.engine.step():
-                    if delta.request_id in self._inboxes:
-                        self._inboxes[delta.request_id].append(delta)
+                self._hand_out(self.engine.step())
+
+    def _hand_out(self, deltas: Sequence[Delta]) -> None:
+        for delta in deltas:
+            if delta.request_id in self._inboxes:
+                self._inboxes[delta.request_id].append(delta)

@@ -89,6 +89,7 @@ def main(address: str, parent: str) -> int:
         if engine is None:
             return 1
         serve(engine, socket)
+        engine.close()
     return 0
 
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import hashlib
 from importlib import import_module
 from importlib.util import find_spec
+from pathlib import Path
 from typing import cast
 
 from octavo.base.errors import ConfigError
@@ -42,6 +44,13 @@ def library(variant: str | None = None) -> Native:
         why = "not one that this CPU runs" if variant in built_variants() else "not built"
         raise ConfigError(f"native variant {variant!r} is {why}; there are {', '.join(usable)}")
     return _load(variant or usable[-1])
+
+
+def build_digest(variant: str) -> str:
+    """sha256 of a variant's code, hexadecimal."""
+    found = find_spec(f"octavo._native_{variant}")
+    assert found is not None and found.origin is not None, variant
+    return hashlib.sha256(Path(found.origin).read_bytes()).hexdigest()
 
 
 def _load(variant: str) -> Native:

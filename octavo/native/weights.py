@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
+from octavo.base.errors import ModelError
 from octavo.models.spec import LinearSpec, ModelSpec, ParamSpec
 from octavo.native.interface import Native, Packed
 from octavo.native.pack_cache import PackCache
@@ -20,7 +21,7 @@ _ROWS = 1024  # converted at a time, so that a copy of a large tensor is never m
 class Weights:
     """Every tensor of a spec by its name; a tied head is the embedding's very memory.
 
-    `cache` is the folder where weights are kept that had to be quantised.
+    `cache` is the folder where weights are kept that had to be quantised; None: they are not.
     """
 
     def __init__(
@@ -30,7 +31,7 @@ class Weights:
         checkpoint: Checkpoint,
         formats: Mapping[str, str],
         threads: int,
-        cache: Path,
+        cache: Path | None = None,
         watch: Callable[[Iterable[str]], Iterable[str]] = lambda names: names,
     ) -> None:
         self._native = native
@@ -41,14 +42,16 @@ class Weights:
             p.name: native.Packed(formats[p.name], *p.shape) for p in params if len(p.shape) > 1
         }
         self._matrices = matrices
-        kept = PackCache(cache, checkpoint.identity(), formats)
-        quantised = any(self._is_quantised_here(name) for name in matrices)
-        if quantised and kept.load(matrices):
+        self._check_int8()
+        kept = PackCache(cache, checkpoint.identity(), formats) if cache is not None else None
+        if not any(self._is_quantised_here(name) for name in matrices):
+            kept = None
+        if kept is not None and kept.load(matrices):
             return
         with ThreadPoolExecutor(threads) as pool:
             for _ in zip(watch(list(matrices)), pool.map(self._pack, matrices), strict=True):
                 pass
-        if quantised:
+        if kept is not None:
             kept.keep(matrices)
 
     @property
@@ -68,6 +71,12 @@ class Weights:
 
     def _vector(self, name: str) -> np.ndarray:
         return np.ascontiguousarray(to_float32(self._checkpoint.read(name)))
+
+    def _check_int8(self) -> None:
+        """Raises ModelError where codes are to be made of floats."""
+        for name, matrix in self._matrices.items():
+            if matrix.format == INT8 and self._checkpoint.stored(name) != INT8:
+                raise ModelError(f"{name} is kept in int8, and cannot be made of floats here")
 
     def _is_quantised_here(self, name: str) -> bool:
         format = self._matrices[name].format

@@ -19,7 +19,7 @@ def check(spec: ModelSpec, checkpoint: Checkpoint) -> None:
     shapes = checkpoint.shapes()
     wanted = {param.name: param.shape for param in spec.params()}
     _refuse("lacks", [name for name in wanted if name not in shapes])
-    extra = [name for name in shapes if name not in wanted and not _harmless(spec, name)]
+    extra = [name for name in shapes if name not in wanted and not is_needless(spec, name)]
     _refuse("has unknown", extra)
     wrong = [
         f"{name} {list(shapes[name])} instead of {list(shape)}"
@@ -29,7 +29,8 @@ def check(spec: ModelSpec, checkpoint: Checkpoint) -> None:
     _refuse("has misshapen", wrong)
 
 
-def _harmless(spec: ModelSpec, name: str) -> bool:
+def is_needless(spec: ModelSpec, name: str) -> bool:
+    """Whether some files carry a tensor that no part of the model reads."""
     if spec.tied and name == "lm_head.weight":  # a copy of the embedding
         return True
     return any(fnmatch.fnmatchcase(name, pattern) for pattern in _HARMLESS)

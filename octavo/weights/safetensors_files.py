@@ -67,6 +67,11 @@ class SafetensorsCheckpoint(Checkpoint):
                 raise ModelError(f"{files.path / shard} lacks {name}, which {INDEX} places there")
         return cls(entries)
 
+    @classmethod
+    def of_file(cls, path: Path) -> SafetensorsCheckpoint:
+        """A single file, wherever it is. Raises ModelError as `open` does."""
+        return cls(_entries(path))
+
     def identity(self) -> str:
         files = sorted({entry.file for entry in self._entries.values()})
         return " ".join(file_identity(file) for file in files)

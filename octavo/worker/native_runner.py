@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -32,21 +33,37 @@ class NativeRunner:
         formats: Mapping[str, str],
         kv_dtype: str,
         threads: int,
-        cache: Path,
+        cache: Path | None,
         watch: Callable[[Iterable[str]], Iterable[str]] = lambda names: names,
         hidden_of: Collection[int] = (),
     ) -> None:
         self._pool = native.Pool(threads)
-        pools, pages = allocate(native, spec, layout, kv_dtype)
+        pools, places = allocate(native, spec, layout, kv_dtype)
         self._pages = [
             memory.data.reshape(pool.num_blocks, pool.page_bytes)
             for memory, pool in zip(pools, layout.pools, strict=True)
         ]
-        weights = Weights(native, spec, checkpoint, formats, threads, cache, watch)
+        self._read = partial(Weights, native, spec, formats=formats, threads=threads)
+        self._emitter = partial(
+            Emitter, spec=spec, pages=places, kv_dtype=kv_dtype, block_size=layout.block_size
+        )
+        self._native, self._hidden_of = native, hidden_of
+        self._load(self._read(checkpoint, cache=cache, watch=watch))
+
+    def update(self, checkpoint: Checkpoint) -> None:
+        """Other weights in the place of these, which are freed first; KV memory stays."""
+        self.program.wait()
+        del self.program
+        self._load(self._read(checkpoint))
+
+    def _load(self, weights: Weights) -> None:
         self.weight_bytes = weights.num_bytes
-        self.program = native.Program(self._pool)
-        emitter = Emitter(self.program, spec, weights, pages, kv_dtype, layout.block_size)
-        self._buffers = emitter.emit(hidden_of)
+        self.program = self._native.Program(self._pool)
+        emitter = self._emitter(program=self.program, weights=weights)
+        self._buffers = emitter.emit(self._hidden_of)
+
+    def pages(self, pool: int) -> np.ndarray:
+        return self._pages[pool]
 
     def copy(self, pool: int, sources: list[int], targets: list[int]) -> None:
         pages = self._pages[pool]

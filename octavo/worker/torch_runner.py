@@ -41,10 +41,19 @@ class TorchRunner:
         watch: Callable[[Iterable[str]], Iterable[str]] = lambda names: names,
     ) -> None:
         self._device = torch.device(device)
-        params = Params(getattr(torch, dtype), self._device)
-        self._model = Decoder(spec, params)
-        params.load(checkpoint.read, watch)
+        self._params = Params(getattr(torch, dtype), self._device)
+        self._model = Decoder(spec, self._params)
+        self._params.load(checkpoint.read, watch)
         self._attention: AttentionBackend = ReferenceAttention(spec, layout, kv_dtype, self._device)
+
+    @torch.inference_mode()
+    def update(self, checkpoint: Checkpoint) -> None:
+        """Other weights in the place of these; KV memory stays."""
+        self._params.load(checkpoint.read)
+
+    def pages(self, pool: int) -> np.ndarray:
+        """Raises TypeError where they are on a GPU."""
+        return self._attention.pools[pool].numpy()
 
     def copy(self, pool: int, sources: list[int], targets: list[int]) -> None:
         pages = self._attention.pools[pool]

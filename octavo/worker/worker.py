@@ -2,21 +2,34 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, Protocol
+
+import numpy as np
 
 from octavo.base.kv import KVLayout
 from octavo.base.output import OpCost
-from octavo.base.plan import Copy, Sampled, StepPlan, StepResult
+from octavo.base.plan import Copy, Move, Sampled, StepPlan, StepResult
 from octavo.sampling.rows import Drawn, SamplingRow
+from octavo.weights.checkpoint import Checkpoint
 from octavo.worker.batch import Batch, build_batch
 from octavo.worker.states import States
+from octavo.worker.swap import SwapStore
+
+LOAD_SECONDS = 0.05  # how long a step without rows waits for what is being loaded
 
 
 class Runner(Protocol):
     """A model on a device."""
 
+    def update(self, checkpoint: Checkpoint) -> None:
+        """Other weights in the place of these; KV memory stays."""
+
     def copy(self, pool: int, sources: list[int], targets: list[int]) -> None:
         """Blocks of one pool, in all layers: every source is read before any target changes."""
+
+    def pages(self, pool: int) -> np.ndarray:
+        """uint8 [blocks, bytes], a view of KV memory that the CPU can reach."""
 
     def forward(self, batch: Batch) -> Any:
         """Start a step; what it gives is only ever handed to `sample`."""
@@ -38,10 +51,21 @@ class Ticket:
 
 
 class Worker:
-    """States, batch arrays and a runner, put together."""
+    """States, batch arrays and a runner, put together; a swap tier beside, if there is one.
 
-    def __init__(self, runner: Runner, layout: KVLayout) -> None:
+    `make` loads a runner like this one, weights and KV memory.
+    """
+
+    def __init__(
+        self,
+        make: Callable[[Checkpoint], Runner],
+        runner: Runner,
+        layout: KVLayout,
+        swap: SwapStore | None = None,
+    ) -> None:
+        self._make = make
         self._runner = runner
+        self._swap = swap
         self._block_size = layout.block_size
         self._num_groups = len(layout.groups)
         self._states = States(self._num_groups)
@@ -49,9 +73,20 @@ class Worker:
     def costs(self) -> list[OpCost]:
         return self._runner.costs()
 
+    def load(self, checkpoint: Checkpoint) -> None:
+        """Weights in the place of others, or after `unload`."""
+        if hasattr(self, "_runner"):
+            self._runner.update(checkpoint)
+        else:
+            self._runner = self._make(checkpoint)
+
+    def unload(self) -> None:
+        """Free weights and KV memory; no step may come before `load`."""
+        del self._runner
+
     def forward(self, plan: StepPlan) -> Ticket:
+        self._move(plan)
         self._states.follow(plan)
-        self._copy(plan.copies)
         if not plan.rows:
             return Ticket(plan.step, None, None)
         batch = build_batch(plan, self._states, self._block_size, self._num_groups)
@@ -59,14 +94,43 @@ class Worker:
 
     def sample(self, ticket: Ticket) -> StepResult:
         if ticket.batch is None:
-            return StepResult(ticket.step, [])
+            return StepResult(ticket.step, [], loaded=self._loaded(LOAD_SECONDS))
         drawn = self._runner.sample(ticket.logits, ticket.batch.sampling)
         result = StepResult(
             ticket.step,
             [_sampled(*who, d) for who, d in zip(ticket.batch.drawn_for, drawn, strict=True)],
+            loaded=self._loaded(),
         )
         self._states.learn(result)
         return result
+
+    def close(self, unsaved: list[Move]) -> None:
+        """End the swap tier; `unsaved` blocks are worth keeping for another process."""
+        if self._swap is None:
+            return
+        for move in unsaved if self._swap.lasts else ():
+            self._swap.save(move.name, self._page(move), patient=True)
+        self._swap.close()
+        self._swap = None
+
+    def _loaded(self, wait: float = 0.0) -> list[tuple[str, bool]]:
+        return self._swap.finished(wait) if self._swap is not None else []
+
+    def _move(self, plan: StepPlan) -> None:
+        """What the plan moves before its rows are computed."""
+        if self._swap is None:
+            return self._copy(plan.copies)
+        for move in plan.saves:
+            self._swap.save(move.name, self._page(move))
+        self._copy(plan.copies)
+        for move in plan.loads:
+            self._swap.load(move.name, self._page(move))
+        for name in plan.discards:
+            self._swap.discard(name)
+
+    def _page(self, move: Move) -> np.ndarray:
+        page: np.ndarray = self._runner.pages(move.pool)[move.block]
+        return page
 
     def _copy(self, copies: list[Copy]) -> None:
         for pool in {copy.pool for copy in copies}:

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import hashlib
-from collections import Counter
+import random
+from collections import Counter, deque
 
 from octavo.base.kv import KVGroup, KVLayout
 from octavo.base.output import Delta
-from octavo.base.plan import NewSequence, Row, Sampled, StepPlan, StepResult, TokenLogprobs
+from octavo.base.plan import Move, NewSequence, Row, Sampled, StepPlan, StepResult, TokenLogprobs
 from octavo.base.request import Request
 from octavo.base.sampling_params import SamplingParams
 from octavo.base.settings import SchedulerSettings
 from octavo.core.block_pool import NULL_BLOCK
 from octavo.core.kv_manager import KVManager
 from octavo.core.scheduler import Scheduler
+from octavo.core.swap import SwapDirectory
 from octavo.models.memory import kv_bytes_for, kv_layout
 
 EOS = 0
@@ -84,6 +86,7 @@ class World:
         *,
         prefix_caching: bool = True,
         prefix_index: str = "hash",
+        swap: int = 0,
         **settings: object,
     ) -> None:
         self.layout = kv
@@ -94,8 +97,13 @@ class World:
             {"model": "m"},
             prefix_caching,
             prefix_index,
-            lambda p, b: self.blanks.append((p, b)),
+            SwapDirectory(swap) if swap else None,
+            lambda pool, block: self.blanks.append((pool, block)),
         )
+        self.saved: dict[str, list[tuple[object, ...]]] = {}  # the swap tier
+        self.loads: deque[Move] = deque()  # under way
+        self.rng = random.Random(0)
+        self.num_loaded = self.num_spoilt = 0
         self.scheduler = Scheduler(self.settings, self.manager)
         self.known: dict[int, list[int]] = {}  # the worker's copy of each sequence's tokens
         self.tables: dict[int, list[list[int]]] = {}
@@ -145,7 +153,24 @@ class World:
                 drawn.append(self._draw(row, child, tokens[len(drawn) % len(tokens)]))
             if row.draws:
                 self.known[row.sequence_id] += drawn[-len(row.draws)].token_ids
-        return self._deliver(self.scheduler.update(plan, StepResult(plan.step, drawn)))
+        result = StepResult(plan.step, drawn, loaded=self._loaded())
+        return self._deliver(self.scheduler.update(plan, result))
+
+    def _loaded(self) -> list[tuple[str, bool]]:
+        """Some of the loads end, a few of them spoilt."""
+        ended = []
+        while self.loads and self.rng.random() < 0.7:
+            move = self.loads.popleft()
+            intact = move.name in self.saved and self.rng.random() < 0.9
+            if intact:
+                for i, content in enumerate(self.saved[move.name]):
+                    self.memory[move.pool, move.block, i] = content
+            else:
+                self.saved.pop(move.name, None)
+            self.num_loaded += intact
+            self.num_spoilt += not intact
+            ended.append((move.name, intact))
+        return ended
 
     def _draw(self, row: Row, child: int, token: int) -> Sampled:
         sid, width = row.sequence_id, self.wanted[row.sequence_id]
@@ -162,7 +187,8 @@ class World:
                     self.memory[self._slot(row.sequence_id, g, position)] = ("garbage",)
 
     def fail(self, plan: StepPlan) -> list[Delta]:
-        return self._deliver(self.scheduler.update(plan, StepResult(plan.step, [], error="boom")))
+        result = StepResult(plan.step, [], error="boom", loaded=self._loaded())
+        return self._deliver(self.scheduler.update(plan, result))
 
     def step(self, tokens: list[int] | None = None) -> list[Delta]:
         return self.finish(self.plan(), tokens or [7])
@@ -185,6 +211,8 @@ class World:
                 for block in table
                 if block != NULL_BLOCK
             )
+            for loads in self.manager._loading.values():
+                held.update(d.block for d in loads if self.layout.pool_of(d.group) == p)
             free = list(pool.free_blocks())
             assert len(set(free)) == len(free) == pool.num_free
             assert not set(free) & set(held)
@@ -210,6 +238,13 @@ class World:
     def _copy(self, plan: StepPlan) -> None:
         """All sources are read before any target changes; then what is no use is poisoned."""
         offsets = range(self.layout.block_size)
+        for move in plan.saves:
+            contents = [self.memory.get((move.pool, move.block, i), POISON) for i in offsets]
+            assert POISON not in contents, "what nobody can use is kept"
+            self.saved[move.name] = contents
+        for name in plan.discards:
+            assert name not in {move.name for move in (*self.loads, *plan.loads)}
+            self.saved.pop(name, None)
         read = [
             [self.memory.get((c.pool, c.source, i), POISON) for i in offsets] for c in plan.copies
         ]
@@ -222,6 +257,7 @@ class World:
         for copy, contents in zip(plan.copies, read, strict=True):
             for i, content in enumerate(contents):
                 self.memory[copy.pool, copy.target, i] = content
+        self.loads += plan.loads
 
     def _slot(self, sid: int, group: int, position: int) -> tuple[int, int, int]:
         block, offset = divmod(position, self.layout.block_size)
@@ -230,7 +266,7 @@ class World:
         return self.layout.pool_of(group), held, offset
 
     def _write(self, plan: StepPlan) -> None:
-        written = set()
+        written = {(m.pool, m.block, i) for m in self.loads for i in range(self.layout.block_size)}
         for row in plan.rows:
             sid = row.sequence_id
             if sid in self.reached:

@@ -31,12 +31,14 @@ class SchedulerPlay(RuleBasedStateMachine):
         victim=st.sampled_from(sorted(VICTIMS)),
         admission=st.sampled_from(["prompt", "prompt", "whole"]),
         max_preemptions=st.integers(1, 3),
+        swap=st.sampled_from([0, 0, 100, 10_000]),
     )
-    def start(self, shape, caching, index, seqs, extra, **settings):
+    def start(self, shape, caching, index, seqs, extra, swap, **settings):
         self.world = World(
             layout(NUM_BLOCKS, BLOCK, shape, chunk=seqs + extra),
             prefix_caching=caching,
             prefix_index=index,
+            swap=swap if caching else 0,
             max_num_seqs=seqs,
             max_num_batched_tokens=seqs + extra,
             **settings,
@@ -130,7 +132,8 @@ class SchedulerPlay(RuleBasedStateMachine):
 
     @rule()
     def reset(self):
-        idle = not any(s.tables for s in self.world.scheduler._live.values())
+        busy = any(s.tables for s in self.world.scheduler._live.values())
+        idle = not busy and not self.world.loads
         assert self.world.manager.reset() == idle
         if idle:
             assert not any(len(pool.index) for pool in self.world.manager.pools)
@@ -157,6 +160,10 @@ class SchedulerPlay(RuleBasedStateMachine):
         self.world.check()
         for pool in self.world.manager.pools:
             assert pool.num_free == pool.num_blocks - 1, "blocks leaked"
+        self.world.step()  # whose plan tells of discards
+        swap = self.world.manager._swap
+        assert swap is None or set(swap._sizes) == set(self.world.saved)
+        assert swap is None or swap.num_bytes <= swap._capacity
         for name, asked in self.requests.items():
             ends = self.world.finished[name]
             assert len(ends) == asked.params.n
@@ -187,7 +194,7 @@ def test_the_play_meets_preemption_hits_eviction_and_errors(shape):
     """Thousands of steps of a fixed play, so that what it is for is known to happen."""
     rng = random.Random(shape)
     kv = layout(NUM_BLOCKS, BLOCK, shape, chunk=12)
-    world = World(kv, max_num_seqs=4, max_num_batched_tokens=12)
+    world = World(kv, max_num_seqs=4, max_num_batched_tokens=12, swap=2000)
     steps = evicted = 0
     for number in range(1500):
         prompt = [1] * (rng.randrange(4) * BLOCK) + [rng.randint(1, 2) for _ in range(3)]
@@ -208,11 +215,14 @@ def test_the_play_meets_preemption_hits_eviction_and_errors(shape):
             world.scheduler.abort(f"r{rng.randrange(number + 1)}")
     for name in world.outputs:
         world.scheduler.abort(name)
+    world.drain()
     stats = world.scheduler.stats()
     assert steps > 4000
     assert stats.preemptions_total > (0 if shape == "window" else 200)
     assert stats.prefix_hit_tokens_total > 500
     assert evicted > 200
     assert world.copies > 200
+    assert world.num_loaded > 50
+    assert world.num_spoilt > 5
     assert any("error" in ends.values() for ends in world.finished.values())
     assert stats.kv_blocks_used == 0
