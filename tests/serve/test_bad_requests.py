@@ -258,6 +258,7 @@ async def test_unknown_fields_are_logged_once_each(
 
 async def test_fields_that_ask_for_nothing_are_taken(http: httpx.AsyncClient) -> None:
     idle = {"n": 1, "tools": None, "tool_choice": "none", "response_format": {"type": "text"}}
+    idle |= {"best_of": None, "use_beam_search": False, "cache_explain": None}
     answer = await http.post(CHAT, json={"messages": USER, "store": False, "echo": False, **idle})
     assert answer.status_code == 200, answer.text
 

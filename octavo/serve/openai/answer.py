@@ -100,7 +100,7 @@ class Extras:
             usage=usage,
             running_usage=options is not None and options.continuous_usage_stats,
             token_ids=bool(body.return_token_ids),
-            cache=body.cache_explain,
+            cache=bool(body.cache_explain),
         )
 
     def ids(self, token_ids: list[int]) -> list[int] | UnsetType:

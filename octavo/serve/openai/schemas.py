@@ -102,7 +102,7 @@ class SamplingBody(Body):
     priority: int = Field(0, ge=-PRIORITY_LIMIT, lt=PRIORITY_LIMIT)
     cache_salt: str | None = Field(None, min_length=1, max_length=MAX_SALT)
     return_token_ids: bool | None = None
-    cache_explain: bool = False
+    cache_explain: bool | None = None
     user: str | None = None
 
 
