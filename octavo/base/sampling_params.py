@@ -11,6 +11,8 @@ import msgspec
 
 from octavo.base.errors import RequestError
 
+MAX_N = 128
+MAX_LENGTH_PENALTY = 100.0
 MAX_LOGPROBS = 20
 MAX_STOP_STRINGS = 16
 MAX_STOP_LENGTH = 1024  # characters
@@ -100,8 +102,8 @@ class SamplingParams(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tr
             )
 
     def _check_numbers(self) -> None:
-        _integer("n", self.n, 1, 128)
-        _number("length_penalty", self.length_penalty, -100.0, 100.0)
+        _integer("n", self.n, 1, MAX_N)
+        _number("length_penalty", self.length_penalty, -MAX_LENGTH_PENALTY, MAX_LENGTH_PENALTY)
         _number("temperature", self.temperature, 0.0, 2.0)
         _number("top_p", self.top_p, 0.0, 1.0, above_low=True)
         _number("min_p", self.min_p, 0.0, 1.0)

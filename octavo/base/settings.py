@@ -184,3 +184,8 @@ class ServerSettings:
     served_model_name: str | None = option(None, "the name clients use; default: the model's")
     max_body_bytes: int = option(4 * 2**20, "largest request body", least=1)
     log_requests: bool = option(False, "log every request (never its prompt)")
+    log_level: str = option(
+        "info",
+        "least level that is logged; debug tells what the cache held of each prompt",
+        choices=("debug", "info", "warning", "error"),
+    )

@@ -6,7 +6,7 @@ from fastapi import FastAPI
 
 from octavo.base.settings import ServerSettings
 from octavo.engine.client import AsyncEngine
-from octavo.serve import errors, ops, tokens
+from octavo.serve import cache, errors, fork, ops, tokens
 from octavo.serve.gate import BodyGate, EchoRequestId
 from octavo.serve.generation import Generation
 from octavo.serve.metrics import Metrics
@@ -42,6 +42,8 @@ def build_app(
     app = DescribedApp(title="Octavo", docs_url=None, redoc_url=None, redirect_slashes=False)
     app.include_router(chat.routes(generation, model, refusals))
     app.include_router(completions.routes(generation, model, refusals))
+    app.include_router(fork.routes(generation, model, refusals))
+    app.include_router(cache.routes(generation))
     app.include_router(models.routes(model))
     app.include_router(tokens.routes(generation, model, refusals))
     app.include_router(ops.routes(generation))

@@ -6,7 +6,8 @@ Knows no wire format. Everything about one request that is measured is measured 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Callable
+import logging
+from collections.abc import AsyncGenerator, Callable, Iterable
 from contextlib import aclosing
 from typing import Any, TypeVar
 
@@ -16,12 +17,15 @@ from octavo.base.request import Request
 from octavo.base.sampling_params import SamplingParams
 from octavo.engine.client import AsyncEngine
 from octavo.engine.door import Door
+from octavo.engine.history import History, Outline, Record
+from octavo.serve.explain import explain, in_a_line
 from octavo.serve.metrics import Metrics, Watch
+from octavo.serve.openai.wire import CacheReport
 from octavo.text.assembler import Assembler, TextDelta
 from octavo.text.renderer import Renderer
 
 T = TypeVar("T")
-LONG_PROMPT = 4096  # characters; about a millisecond of tokenizing. Longer ones get a thread
+LONG_PROMPT = 4096  # characters, or tokens; about a millisecond's work. Longer ones get a thread
 _DEFAULTABLE = ("temperature", "top_p", "top_k", "min_p", "repetition_penalty", "max_tokens")
 _OURS = frozenset(  # what a template is given, and the renderer's own words
     {
@@ -51,9 +55,10 @@ class Generation:
         log_requests: bool = False,
     ) -> None:
         self.tokenizer = renderer.tokenizer
+        self.renderer = renderer
         self.metrics = metrics
+        self.history = History()
         self._engine = engine
-        self._renderer = renderer
         self._door = Door(engine.info, seed)
         self._log_requests = log_requests
 
@@ -65,15 +70,24 @@ class Generation:
     def max_model_len(self) -> int:
         return self._engine.info.max_model_len
 
-    @property
-    def vocab_size(self) -> int:
-        return self._engine.info.vocab_size
+    def check_vocabulary(self, ids: Iterable[int], field: str) -> None:
+        """Raises:
+        RequestError: one of the token ids, none of which is negative, is none of the model's.
+        """
+        last = self._engine.info.vocab_size - 1
+        for id in ids:
+            if id > last:
+                raise RequestError(
+                    f"{field}: token id {id} is outside the vocabulary (0 to {last})", field
+                )
 
-    async def encode(self, text: str, add_special_tokens: bool = True) -> list[int]:
+    async def encode(
+        self, text: str, add_special_tokens: bool = True, field: str = "prompt"
+    ) -> list[int]:
         """Raises:
         RequestError: the text is no text, or could not fit whatever its tokens are.
         """
-        self._check_size(len(text), "prompt")
+        self._check_size(len(text), field)
         return await _aside_if_long(
             len(text), lambda: self.tokenizer.encode(text, add_special_tokens)
         )
@@ -102,7 +116,7 @@ class Generation:
         self._check_size(size, "messages")
         return await _aside_if_long(
             size,
-            lambda: self._renderer.encode_chat(
+            lambda: self.renderer.encode_chat(
                 messages, add_special_tokens=add_special_tokens, **options, **variables
             ),
         )
@@ -110,14 +124,16 @@ class Generation:
     def params(self, given: dict[str, Any], max_tokens: int | None) -> SamplingParams:
         """What was given, else the model's own defaults, else the API's.
 
-        `max_tokens` is the API's default for that field; None: to the end of the context.
+        `max_tokens` is the API's default for that field; None: to the end of the context. The
+        model's controls of chance are not for beams.
         """
         own = self._engine.info.generation_defaults
-        defaults = {name: own[name] for name in _DEFAULTABLE if own.get(name) is not None}
+        names = ("max_tokens",) if given.get("use_beam_search") else _DEFAULTABLE
+        defaults = {name: own[name] for name in names if own.get(name) is not None}
         return SamplingParams(**({"max_tokens": max_tokens} | defaults | given))
 
     def request(self, prompt: list[int], params: SamplingParams, **labels: Any) -> Request:
-        """`labels`: request_id, priority, cache_salt.
+        """`labels`: request_id, priority, cache_salt, owner, fork_of.
 
         Raises:
             RequestError: the engine could not take it.
@@ -127,30 +143,45 @@ class Generation:
             raise EngineDeadError(f"the engine is gone: {self._engine.dead}")
         return self._door.request(prompt, params, **labels)
 
-    async def stream(self, request: Request) -> AsyncGenerator[TextDelta, None]:
-        """The answer, piece by piece; the last one has a finish reason. Closing it early aborts.
+    async def stream(
+        self, request: Request, outline: Outline | None = None
+    ) -> AsyncGenerator[TextDelta, None]:
+        """The answers, piece by piece; the last one of each has a finish reason. Closing it early
+        aborts those that have none. `outline`: for explanations of the prompt.
 
         Raises:
             EngineError: the request was lost.
         """
         watch = self.metrics.watch(len(request.prompt_token_ids))
-        assembler = Assembler(request, self.tokenizer)
+        texts = [Assembler(request, self.tokenizer) for _ in range(request.params.n)]
+        record = self.history.begin(request, outline)
+        unfinished = request.params.n
         reason = "abort"  # unless it ends otherwise: the reader went away
         try:
             async with aclosing(self._engine.generate(request)) as deltas:
                 async for delta in deltas:
-                    piece = assembler.feed(delta)
-                    watch.came(len(piece.token_ids))
-                    reason = piece.finish_reason or reason
+                    piece = texts[delta.index].feed(delta)
+                    watch.came(piece.index, len(piece.token_ids))
+                    record.add(piece)
                     _raise_if_lost(piece)
-                    yield piece
+                    if piece.cut:
+                        self._engine.abort(request.request_id, piece.index)
                     if piece.finish_reason:
-                        break
+                        unfinished -= 1
+                        reason = reason if unfinished else piece.finish_reason
+                    yield piece
         except Exception:
             reason = "error"
             raise
         finally:
-            self._ended(request, watch, reason)
+            self.history.end(request.request_id)
+            self._ended(record, watch, reason)
+
+    async def explain(self, record: Record, request_id: str) -> CacheReport:
+        """What the cache held of a record's prompt; `request_id` as its owner knows it."""
+        return await _aside_if_long(
+            len(record.prompt), lambda: explain(self.tokenizer, record, request_id)
+        )
 
     def _check_size(self, size: int, field: str) -> None:
         """Tokenizing megabytes takes seconds and a gigabyte, and holds up other answers."""
@@ -164,13 +195,16 @@ class Generation:
                 field,
             )
 
-    def _ended(self, request: Request, watch: Watch, reason: str) -> None:
+    def _ended(self, record: Record, watch: Watch, reason: str) -> None:
         seconds = watch.ended(reason)
+        request_id = record.request.request_id
+        if record.has_begun and _log.isEnabledFor(logging.DEBUG):
+            _log.debug("%s", in_a_line(explain(self.tokenizer, record, request_id)))
         if self._log_requests:
             _log.info(
                 "%s: %d prompt tokens, %d generated, %s after %.3f s",
-                request.request_id,
-                len(request.prompt_token_ids),
+                request_id,
+                len(record.prompt),
                 watch.tokens,
                 reason,
                 seconds,

@@ -35,6 +35,7 @@ _GAUGES: tuple[tuple[str, str, Read], ...] = (
 )
 _COUNTERS: tuple[tuple[str, str, Read], ...] = (
     ("num_preemptions", "Preemptions", lambda s: s.preemptions_total),
+    ("kv_copies", "KV blocks copied before they were written", lambda s: s.kv_copies_total),
     ("prefix_cache_queries", "Prompt tokens looked up", lambda s: s.prefix_query_tokens_total),
     ("prefix_cache_hits", "Prompt tokens found", lambda s: s.prefix_hit_tokens_total),
     ("computed_tokens", "Tokens computed", lambda s: s.computed_tokens_total),
@@ -58,7 +59,7 @@ class Metrics:
         prompt = _counter("prompt_tokens", "Prompt tokens of requests that got an answer")
         generation = _counter("generation_tokens", "Tokens generated")
         first = _histogram("time_to_first_token_seconds", "From tokenized prompt to first token")
-        between = _histogram("inter_token_latency_seconds", "Between tokens of one request")
+        between = _histogram("inter_token_latency_seconds", "Between tokens of one sequence")
         whole = _histogram("e2e_request_latency_seconds", "From tokenized prompt to last token")
         self._success = {r: success.labels(*labels, r) for r in _REASONS}
         self._prompt_tokens = prompt.labels(*labels)
@@ -101,20 +102,22 @@ class Watch:
     def __init__(self, metrics: Metrics, prompt_tokens: int) -> None:
         self._metrics = metrics
         self._prompt_tokens = prompt_tokens
-        self._begin = self._last = time.perf_counter()
+        self._begin = time.perf_counter()
+        self._last: dict[int, float] = {}  # by sequence
         self.tokens = 0
 
-    def came(self, count: int) -> None:
+    def came(self, sequence: int, count: int) -> None:
+        """`count` tokens of one of the request's sequences."""
         if not count:
             return
         now = time.perf_counter()
-        if self.tokens:
-            self._metrics.more_tokens(now - self._last, count)
-        else:
+        if not self.tokens:
             self._metrics.first_token(now - self._begin, self._prompt_tokens)
+        elif sequence in self._last:
+            self._metrics.more_tokens(now - self._last[sequence], count)
         self._metrics.generated(count)
         self.tokens += count
-        self._last = now
+        self._last[sequence] = now
 
     def ended(self, reason: str) -> float:
         """Seconds since it was made."""

@@ -15,6 +15,7 @@ _ANSWERS = (
     wire.ChatCompletion,
     wire.ChatChunk,
     wire.Completion,
+    wire.CacheReport,
     wire.ModelList,
     wire.Tokenized,
     wire.Detokenized,

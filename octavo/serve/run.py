@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import importlib.util
+import logging
 import signal
 import socket
 import sys
@@ -37,7 +38,7 @@ _EXAMPLE = """Try:
 
 def serve(engine_settings: EngineSettings, server_settings: ServerSettings) -> int:
     """Serve until told to stop. The exit code: 1 where serving could not begin."""
-    log.configure()
+    log.configure(logging.getLevelNamesMapping()[server_settings.log_level.upper()])
     try:
         if engine_settings.model.skip_tokenizer_init:
             raise ConfigError("a server speaks text: it needs the tokenizer")

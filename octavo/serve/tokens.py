@@ -7,9 +7,9 @@ from fastapi import APIRouter, Response
 from octavo.base.errors import RequestError
 from octavo.serve.generation import Generation
 from octavo.serve.models import ServedModel
-from octavo.serve.openai.chat import template_fields, template_messages
 from octavo.serve.openai.refusals import Refusals
 from octavo.serve.openai.schemas import DetokenizeBody, TokenizeBody
+from octavo.serve.openai.template import template_fields, template_messages
 from octavo.serve.openai.wire import Detokenized, Tokenized
 from octavo.serve.openapi import answers
 from octavo.serve.stream import json_answer
@@ -40,13 +40,7 @@ def routes(generation: Generation, model: ServedModel, refusals: Refusals) -> AP
         """The text of token ids, special tokens included."""
         refusals.check(body)
         model.check(body.model)
-        for id in body.tokens:
-            if id >= generation.vocab_size:
-                raise RequestError(
-                    f"tokens: token id {id} is outside the vocabulary (0 to "
-                    f"{generation.vocab_size - 1})",
-                    "tokens",
-                )
+        generation.check_vocabulary(body.tokens, "tokens")
         return json_answer(Detokenized(tokenizer.decode(body.tokens, skip_special_tokens=False)))
 
     return router

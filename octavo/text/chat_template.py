@@ -7,6 +7,8 @@ writes is bounded. The environment has the extras that templates written for Hug
 from __future__ import annotations
 
 import json
+import re
+import uuid
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any
@@ -82,11 +84,11 @@ class ChatTemplate:
                 "continue_final_message and add_generation_prompt exclude each other",
                 "continue_final_message",
             )
-        chat = [self._fitted(message) for message in messages]
+        chat: list[Message] = [self._fitted(message) for message in messages]
         if not chat:
             raise RequestError("messages must not be empty", "messages")
         if continue_final_message:
-            chat[-1] = _marked(chat[-1])
+            chat[-1] = _open(chat[-1])
         text = self._run(
             chat,
             add_generation_prompt=add_generation_prompt,
@@ -95,6 +97,22 @@ class ChatTemplate:
             **kwargs,
         )
         return _up_to_mark(text) if continue_final_message else text
+
+    def sections(self, messages: Sequence[Message], **options: Any) -> list[tuple[int, str]]:
+        """The prompt text, cut where the text of each message ends: the message's index, and what
+        the prompt has since the cut before. Spaces at the cuts are left out, and so is what follows
+        the last one. `options` as in `render`.
+
+        Raises:
+            RequestError: as in `render`.
+        """
+        mark = uuid.uuid4().hex
+        marked = [
+            _with_end(message, f"{mark}{i};", trim=True) or message
+            for i, message in enumerate(messages)
+        ]
+        pieces = re.split(rf"{mark}(\d+);", self.render(marked, **options))
+        return [(int(i), text) for text, i in zip(pieces[::2], pieces[1::2], strict=False)]
 
     def _run(self, chat: Sequence[Message], **variables: Any) -> str:
         pieces, size = [], 0
@@ -122,7 +140,7 @@ class ChatTemplate:
             return False
         return _PROBE in text and "'text'" not in text and '"text"' not in text
 
-    def _fitted(self, message: Message) -> dict[str, Any]:
+    def _fitted(self, message: Message) -> Message:
         """The message with content in a form that the template shows, and without null fields,
         which clients send for absent ones and templates would print."""
         fitted = {key: value for key, value in message.items() if value is not None}
@@ -144,17 +162,27 @@ def _text_of(part: Any) -> str:
     return str(part["text"])
 
 
-def _marked(message: dict[str, Any]) -> dict[str, Any]:
+def _open(message: Message) -> Message:
     """The message with a mark after its last text."""
+    marked = _with_end(message, _END_MARK)
+    if marked is None:
+        raise RequestError("continue_final_message: the last message has no text", "messages")
+    return marked
+
+
+def _with_end(message: Message, end: str, trim: bool = False) -> Message | None:
+    """The message with `end` after its last text, or, with `trim`, in place of its last spaces;
+    None where it has no text."""
     content = message.get("content")
     if isinstance(content, str):
-        return message | {"content": content + _END_MARK}
+        return {**message, "content": (content.rstrip() if trim else content) + end}
     parts = list(content) if isinstance(content, list) else []
     for index in reversed(range(len(parts))):
         if isinstance(parts[index], Mapping) and isinstance(parts[index].get("text"), str):
-            parts[index] = {**parts[index], "text": parts[index]["text"] + _END_MARK}
-            return message | {"content": parts}
-    raise RequestError("continue_final_message: the last message has no text", "messages")
+            text = parts[index]["text"]
+            parts[index] = {**parts[index], "text": (text.rstrip() if trim else text) + end}
+            return {**message, "content": parts}
+    return None
 
 
 def _up_to_mark(text: str) -> str:

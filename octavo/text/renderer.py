@@ -35,11 +35,20 @@ class Renderer:
 
     def render(self, messages: Sequence[Mapping[str, Any]], **options: Any) -> str:
         """The conversation as the text that the model reads."""
+        return self._needed_template().render(messages, **options)
+
+    def sections(
+        self, messages: Sequence[Mapping[str, Any]], **options: Any
+    ) -> list[tuple[int, str]]:
+        """That text cut where each message ends, see `ChatTemplate.sections`."""
+        return self._needed_template().sections(messages, **options)
+
+    def _needed_template(self) -> ChatTemplate:
         if self._template is None:
             raise RequestError(
                 "the model has no chat template; start with --chat-template", "messages"
             )
-        return self._template.render(messages, **options)
+        return self._template
 
 
 def load_renderer(

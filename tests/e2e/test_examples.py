@@ -37,7 +37,11 @@ def test_prefix_cache(default_model):
     assert [int(cached) > int(prompt) // 2 for cached, prompt in found] == [False, True, True]
 
 
-async def test_chat_client(default_model):
+async def test_over_http(default_model):
     flags = ["--kv-memory", "128MiB", "--max-model-len", "1024"]
     async with own_server(str(default_model.path), flags) as url:
         assert "Tokyo" in run("chat_client.py", url)
+        forked = run("fork.py", url)
+        assert re.findall(r"(\d+) of \d+ prompt tokens computed", forked) == ["1"] * 3
+        lines = forked.splitlines()
+        assert all(line.startswith(lines[0][: line.index("[")]) for line in lines[1::2])

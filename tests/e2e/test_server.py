@@ -127,6 +127,97 @@ async def test_a_crowd_gets_what_the_same_model_gives_in_process(http, folder):
     await settled(http)
 
 
+async def test_several_answers_and_beams_are_those_of_the_same_model_in_process(http, folder):
+    llm = LLM(str(folder), skip_tokenizer_init=True, **OPTIONS)
+    prompt = list(range(5, 42))
+    asked = {"prompt": prompt, "return_token_ids": True, "max_tokens": 12, "ignore_eos": True}
+    sampled = {"n": 3, "temperature": 0.9, "seed": 4}
+    beams = {"n": 3, "use_beam_search": True, "length_penalty": 0.7}
+    for fields in (sampled, beams):
+        params = SamplingParams(max_tokens=12, ignore_eos=True, **fields)
+        [offline] = llm.generate([prompt], params, use_tqdm=False)
+        answer = (await http.post("/v1/completions", json=asked | fields)).json()
+        online = [choice["token_ids"] for choice in answer["choices"]]
+        assert online == [output.token_ids for output in offline.outputs]
+        assert len(set(map(tuple, online))) == 3
+        assert answer["usage"]["prompt_tokens"] == len(prompt)
+        assert answer["usage"]["completion_tokens"] == 3 * 12
+    await settled(http)
+
+
+async def test_a_fork_computes_its_last_token_alone(http):
+    fields = {"messages": MESSAGES, "max_tokens": 9, "ignore_eos": True, "cache_explain": True}
+    same = {"temperature": 0, "n": 2, "cache_salt": "fork"}
+    first = (await http.post("/v1/chat/completions", json=fields | same)).json()
+    prompt = first["usage"]["prompt_tokens"]
+    whole = {"request_id": first["id"], "index": 1, "cache_explain": True}
+    forks = [
+        (await http.post("/v1/fork", json=whole | more)).json()
+        for more in ({}, {"at_token": prompt + 4}, {"at_token": 3})
+    ]
+    for fork, kept in zip(forks, (prompt + 9, prompt + 4, 3), strict=True):
+        usage = fork["usage"]
+        assert usage["prompt_tokens"] == kept
+        assert usage["prompt_tokens_details"]["cached_tokens"] == kept - 1
+        assert usage["prompt_tokens_details"]["cache"]["reason"] is None
+    again = {"request_id": forks[0]["id"], "return_token_ids": True, "n": 2, "temperature": 1.5}
+    again |= {"at_token": prompt + 9 + 2, "text": " or", "seed": 1}
+    chained = (await http.post("/v1/fork", json=again)).json()
+    assert chained["usage"]["prompt_tokens_details"]["cached_tokens"] == prompt + 9 + 2
+    assert chained["choices"][0]["token_ids"] != chained["choices"][1]["token_ids"]
+    await settled(http)
+
+
+async def test_a_fork_of_a_running_answer_shares_what_it_has(http):
+    fields = {"prompt": [3, 1, 4], "max_tokens": 400, "ignore_eos": True, "stream": True}
+    async with http.stream("POST", "/v1/completions", json=fields | {"temperature": 0}) as stream:
+        request_id = stream.headers["x-request-id"]
+        fork = {"request_id": request_id, "max_tokens": 1}
+        while (made := (await http.post("/v1/fork", json=fork)).json())["usage"][
+            "prompt_tokens"
+        ] < 9:
+            await asyncio.sleep(0.01)
+        running = await metric(http, "num_requests_running")
+    usage = made["usage"]
+    assert usage["prompt_tokens_details"]["cached_tokens"] == usage["prompt_tokens"] - 1
+    assert running == 1
+    await settled(http)
+
+
+async def test_the_second_prompt_is_told_where_it_diverged(http):
+    """For the key that asked; another one has a cache of its own."""
+    system = "You are kind. It is 12:05 now, and what follows is always the same. " * 2
+    question = {"role": "user", "content": "What is the capital of Japan?"}
+
+    async def ask(text, key):
+        body = {"messages": [{"role": "system", "content": text}, question], "max_tokens": 2}
+        answer = await http.post(
+            "/v1/chat/completions",
+            json=body | {"cache_explain": True},
+            headers={"authorization": f"Bearer {key}"},
+        )
+        return answer.json()
+
+    first = await ask(system, "alice")
+    assert first["usage"]["prompt_tokens_details"]["cache"]["reason"] == "cold"
+    later = await ask(system.replace("12:05", "12:06", 1), "alice")
+    found = later["usage"]["prompt_tokens_details"]["cache"]
+    assert (found["reason"], found["segment"]) == ("diverged", "system")
+    assert found["missed_at"] == found["hit_tokens"] > 0
+    assert found["before"].endswith("You are kind. It is 12:0")
+    assert found["after"].startswith("6 now")
+    assert "put what changes behind what stays" in found["advice"]
+    other = await ask(system, "bob")
+    assert other["usage"]["prompt_tokens_details"]["cache"]["reason"] == "cold"
+    assert other["usage"]["prompt_tokens_details"]["cached_tokens"] == 0
+    for key, status in (("alice", 200), ("bob", 404)):
+        headers = {"authorization": f"Bearer {key}"}
+        answer = await http.get(f"/v1/cache/explain/{later['id']}", headers=headers)
+        assert answer.status_code == status
+        fork = {"request_id": later["id"], "max_tokens": 1}
+        assert (await http.post("/v1/fork", json=fork, headers=headers)).status_code == status
+
+
 GOOD = {"prompt": [9, 9, 9], "max_tokens": 6, "temperature": 0}
 BAD = {
     "token id out of range": ({"prompt": [40_000]}, 400, "40000"),

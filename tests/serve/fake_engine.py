@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator, Iterator
+from itertools import zip_longest
 from typing import Any
 
 import msgspec
@@ -63,34 +64,48 @@ def engine_info(**changes: Any) -> EngineInfo:
 
 
 class FakeEngine:
-    """Answers every request with `says`, `per_delta` tokens at a time, then EOS."""
+    """Answers every request with `says`, `per_delta` tokens at a time, then EOS.
 
-    def __init__(self, says: str = "Paris.", per_delta: int = 1, **info: Any) -> None:
+    `says` may be several texts, one for each sequence of a request in turn. `cached` is the prompt
+    tokens found, and `miss` why not more. A beam search tells all at the end.
+    """
+
+    def __init__(self, says: str | list[str] = "Paris.", per_delta: int = 1, **info: Any) -> None:
         self.info = engine_info(**info)
         self.stats = EngineStats()
         self.dead: str | None = None
         self.says = says
         self.per_delta = per_delta
+        self.cached = 3
+        self.miss: str | None = None
         self.stalls_after: int | None = None  # deltas, then nothing for ever
         self.fails_after: tuple[int, Exception] | None = None
         self.ends_with: Delta | None = None  # in place of the ordinary end
         self.requests: list[Request] = []
         self.aborted: list[str] = []
+        self.cut: list[tuple[str, int]] = []  # sequences that were aborted alone
         self.closed = False
+        self._unfinished: dict[str, set[int]] = {}
         self._ended = asyncio.Event()
 
     async def generate(self, request: Request) -> AsyncGenerator[Delta, None]:
         msgspec.msgpack.encode(request)  # it must fit through the wire
         self.requests.append(request)
-        finished = False
+        unfinished = self._unfinished[request.request_id] = set(range(request.params.n))
         try:
             for number, delta in enumerate(self._deltas(request)):
-                await self._mishap(number)
-                finished = delta.finish_reason is not None
-                yield delta
+                if delta.index in unfinished:
+                    await self._mishap(number)
+                    if delta.finish_reason is not None:
+                        unfinished.remove(delta.index)
+                    yield delta
         finally:
-            if not finished:
+            if unfinished:
                 self.aborted.append(request.request_id)
+
+    def abort(self, request_id: str, child: int) -> None:
+        self.cut.append((request_id, child))
+        self._unfinished[request_id].remove(child)
 
     def end_streams(self, why: str) -> None:
         self.dead = why
@@ -108,21 +123,42 @@ class FakeEngine:
             raise self.fails_after[1]
 
     def _deltas(self, request: Request) -> Iterator[Delta]:
-        ids = [*self.says.encode(), EOS][: request.params.max_tokens]
+        """Of all sequences in turn, step by step."""
+        answers = [self._answer(request, child) for child in range(request.params.n)]
+        if request.params.use_beam_search:
+            for answer in answers:
+                yield _joined(answer)
+        else:
+            for step in zip_longest(*answers):
+                yield from (delta for delta in step if delta is not None)
+
+    def _answer(self, request: Request, child: int) -> list[Delta]:
+        texts = [self.says] if isinstance(self.says, str) else self.says
+        ids = [*texts[child % len(texts)].encode(), EOS][: request.params.max_tokens]
         reason: FinishReason = "stop" if ids[-1:] == [EOS] else "length"
+        deltas = []
         for begin in range(0, len(ids), self.per_delta):
             some = ids[begin : begin + self.per_delta]
             last = begin + self.per_delta >= len(ids)
             if last and self.ends_with is not None:
-                yield self.ends_with
-                return
-            yield Delta(
-                request.request_id,
-                some,
-                logprobs=_logprobs(some, request.params.logprobs),
-                finish_reason=reason if last else None,
-                num_cached_tokens=3,
+                return [*deltas, msgspec.structs.replace(self.ends_with, index=child)]
+            deltas.append(
+                Delta(
+                    request.request_id,
+                    some,
+                    index=child,
+                    logprobs=_logprobs(some, request.params.logprobs),
+                    finish_reason=reason if last else None,
+                    num_cached_tokens=self.cached,
+                    miss=self.miss,
+                )
             )
+        return deltas
+
+
+def _joined(deltas: list[Delta]) -> Delta:
+    ids = [id for delta in deltas for id in delta.token_ids]
+    return msgspec.structs.replace(deltas[-1], token_ids=ids, score=-1.0 - deltas[-1].index)
 
 
 def _logprobs(ids: list[int], k: int | None) -> list[TokenLogprobs] | None:

@@ -14,11 +14,18 @@ from hypothesis import strategies as st
 from octavo.base.settings import ServerSettings
 from octavo.serve.app import build_app
 from octavo.serve.openai.refusals import UNSERVED
-from octavo.serve.openai.schemas import ChatBody, CompletionBody, DetokenizeBody, TokenizeBody
+from octavo.serve.openai.schemas import (
+    ChatBody,
+    CompletionBody,
+    DetokenizeBody,
+    ForkBody,
+    TokenizeBody,
+)
 
 ROUTES = {
     "/v1/chat/completions": (ChatBody, {"messages": [{"role": "user", "content": "hi"}]}),
     "/v1/completions": (CompletionBody, {"prompt": "hi"}),
+    "/v1/fork": (ForkBody, {"request_id": "ANSWER"}),
     "/tokenize": (TokenizeBody, {"prompt": "hi"}),
     "/detokenize": (DetokenizeBody, {"tokens": [65]}),
 }
@@ -50,7 +57,9 @@ def test_no_body_is_the_servers_fault(route: str) -> None:
             transport = httpx.ASGITransport(app, raise_app_exceptions=False)
             async with httpx.AsyncClient(transport=transport, base_url="http://octavo") as http:
                 headers = {"content-type": "application/json"}
-                return await http.post(route, content=json.dumps(body), headers=headers)
+                answered = await http.post("/v1/completions", json={"prompt": "hi"})
+                content = json.dumps(body).replace("ANSWER", answered.json()["id"])
+                return await http.post(route, content=content, headers=headers)
 
         @given(bodies(route) | VALUES)
         @settings(max_examples=150, deadline=None)

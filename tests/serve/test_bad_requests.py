@@ -51,6 +51,8 @@ FIELDS: list[tuple[str, dict[str, Any], str]] = [
     (TEXT, {"prompt": "x", "echo": True}, "echo"),
     (TEXT, {"prompt": "x", "suffix": "y"}, "suffix"),
     (TEXT, {"prompt": "x", "best_of": 2}, "best_of"),
+    (TEXT, {"prompt": "x", "best_of": 2, "n": 3}, "best_of"),
+    (TEXT, {"prompt": ["x", "y"], "cache_explain": True}, "cache_explain"),
     (CHAT, {"messages": []}, "messages"),
     (CHAT, {"messages": "hi"}, "messages"),
     (CHAT, {"messages": [{"content": "hi"}]}, "messages[0].role"),
@@ -73,13 +75,21 @@ FIELDS: list[tuple[str, dict[str, Any], str]] = [
     (CHAT, {"chat_template_kwargs": {"messages": []}}, "chat_template_kwargs"),
     (CHAT, {"chat_template_kwargs": {"add_special_tokens": True}}, "chat_template_kwargs"),
     (CHAT, {"chat_template": "{{ 1 }}"}, "chat_template"),
-    (CHAT, {"n": 2}, "n"),
+    (CHAT, {"n": 0}, "n"),
+    (CHAT, {"n": 129}, "n"),
+    (CHAT, {"n": 2, "best_of": 1}, "best_of"),
+    (CHAT, {"n": 9, "use_beam_search": True}, "n"),
+    (CHAT, {"use_beam_search": True, "stop": "x"}, "stop"),
+    (CHAT, {"use_beam_search": True, "presence_penalty": 1}, "presence_penalty"),
+    (CHAT, {"use_beam_search": "4"}, "use_beam_search"),
+    (CHAT, {"length_penalty": 101}, "length_penalty"),
+    (CHAT, {"early_stopping": "always"}, "early_stopping"),
+    (CHAT, {"cache_explain": True, "stream": True}, "cache_explain"),
     (CHAT, {"tools": []}, "tools"),
     (CHAT, {"tools": [{"type": "function"}]}, "tools"),
     (CHAT, {"tool_choice": "auto"}, "tool_choice"),
     (CHAT, {"response_format": {"type": "json_object"}}, "response_format"),
     (CHAT, {"audio": {"voice": "alloy"}}, "audio"),
-    (CHAT, {"use_beam_search": True}, "use_beam_search"),
     (CHAT, {"prompt_logprobs": 1}, "prompt_logprobs"),
     (CHAT, {"max_completion_tokens": 0}, "max_completion_tokens"),
     (CHAT, {"max_tokens": -1}, "max_tokens"),
@@ -248,6 +258,7 @@ async def test_unknown_fields_are_logged_once_each(
 
 async def test_fields_that_ask_for_nothing_are_taken(http: httpx.AsyncClient) -> None:
     idle = {"n": 1, "tools": None, "tool_choice": "none", "response_format": {"type": "text"}}
+    idle |= {"best_of": None, "use_beam_search": False, "cache_explain": None}
     answer = await http.post(CHAT, json={"messages": USER, "store": False, "echo": False, **idle})
     assert answer.status_code == 200, answer.text
 

@@ -50,6 +50,8 @@ async def until(condition: object) -> None:
         ("/v1/chat/completions", {"messages": USER}, 1),
         ("/v1/completions", {"prompt": "x"}, 1),
         ("/v1/completions", {"prompt": ["x", "y", "z"]}, 3),
+        ("/v1/chat/completions", {"messages": USER, "n": 3}, 1),
+        ("/v1/completions", {"prompt": ["x", "y"], "n": 2}, 2),
     ],
 )
 async def test_requests_of_a_gone_client_are_aborted(

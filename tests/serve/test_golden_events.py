@@ -89,7 +89,8 @@ async def test_a_stop_string_is_named_and_aborts(
     texts = [json.loads(line)["choices"][0]["delta"].get("content") for line in lines[:-1]]
     assert texts == ["", "P", "a", "r", None]
     assert lines[-2] == chat(delta("", '"stop"', ',"stop_reason":"is"'))
-    assert engine.aborted == [engine.requests[0].request_id]
+    assert engine.cut == [(engine.requests[0].request_id, 0)]
+    assert engine.aborted == []
 
 
 async def test_token_ids_where_asked_for(http: httpx.AsyncClient) -> None:

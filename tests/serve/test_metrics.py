@@ -42,6 +42,19 @@ async def test_requests_are_counted(http: httpx.AsyncClient, engine: FakeEngine)
     assert found["octavo:inter_token_latency_seconds_count"] == 5 + 5 + 2
 
 
+async def test_several_answers_are_one_request(http: httpx.AsyncClient, engine: FakeEngine) -> None:
+    """Time between tokens is that of each answer."""
+    engine.says = ["ab", "abcd"]
+    await http.post("/v1/completions", json={"prompt": "xyz", "n": 2, "max_tokens": 4})
+    found = await values(http)
+    assert found["octavo:request_success_total[length]"] == 1
+    assert found["octavo:request_success_total[stop]"] == 0
+    assert found["octavo:prompt_tokens_total"] == 3
+    assert found["octavo:generation_tokens_total"] == 3 + 4
+    assert found["octavo:time_to_first_token_seconds_count"] == 1
+    assert found["octavo:inter_token_latency_seconds_count"] == 2 + 3
+
+
 async def test_errors_and_refusals(http: httpx.AsyncClient, engine: FakeEngine) -> None:
     engine.fails_after = (1, ValueError("bug"))
     await http.post("/v1/completions", json={"prompt": "abc"})
@@ -58,6 +71,7 @@ async def test_the_engines_numbers(http: httpx.AsyncClient, engine: FakeEngine) 
         kv_blocks_used=25,
         kv_blocks=100,
         preemptions_total=4,
+        kv_copies_total=6,
         prefix_query_tokens_total=1000,
         prefix_hit_tokens_total=640,
     )
@@ -66,6 +80,7 @@ async def test_the_engines_numbers(http: httpx.AsyncClient, engine: FakeEngine) 
     assert found["octavo:num_requests_waiting"] == 2
     assert found["octavo:kv_cache_usage_perc"] == 0.25
     assert found["octavo:num_preemptions_total"] == 4
+    assert found["octavo:kv_copies_total"] == 6
     assert found["octavo:prefix_cache_queries_total"] == 1000
     assert found["octavo:prefix_cache_hits_total"] == 640
 

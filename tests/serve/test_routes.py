@@ -108,6 +108,9 @@ async def test_every_field_reaches_the_engine(http: httpx.AsyncClient, engine: F
         "min_tokens": 2,
         "skip_special_tokens": False,
         "include_stop_str_in_output": True,
+        "n": 2,
+        "length_penalty": 0.5,
+        "early_stopping": "never",
     }
     more = {"stop": "zz", "logit_bias": {"5": -100}, "ignore_eos": True, "max_tokens": 9}
     await http.post(
@@ -206,6 +209,8 @@ async def test_the_openapi_document(http: httpx.AsyncClient) -> None:
         "/v1/models/{model_id}",
         "/v1/completions",
         "/v1/chat/completions",
+        "/v1/fork",
+        "/v1/cache/explain/{request_id}",
     }
 
 

@@ -88,7 +88,7 @@ class Server:
 @pytest.fixture(autouse=True)
 def no_log_set_up(monkeypatch: pytest.MonkeyPatch) -> None:
     """It is the process's own, and other tests look at it."""
-    monkeypatch.setattr("octavo.base.log.configure", lambda: None)
+    monkeypatch.setattr("octavo.base.log.configure", lambda _: None)
 
 
 @pytest.fixture

@@ -158,6 +158,33 @@ def test_continue_in_text_parts(reference):
     assert chat[-1]["content"][0]["text"] == "so far"  # the caller's messages are left alone
 
 
+@pytest.mark.parametrize("chat", CHATS, ids=len)
+@pytest.mark.parametrize("style", STYLES)
+def test_sections_are_the_prompt_cut_behind_each_message(style, chat):
+    template = ChatTemplate(STYLES[style], SPECIAL)
+    sections = template.sections(chat)
+    assert [index for index, _ in sections] == list(range(len(chat)))
+    for index, piece in sections:
+        assert piece.endswith(chat[index]["content"].strip())
+    joined = "".join(piece for _, piece in sections)
+    whole, dense = ("".join(text.split()) for text in (template.render(chat), joined))
+    assert whole.startswith(dense)
+
+
+def test_sections_of_messages_in_parts_or_without_text():
+    parts = [{"type": "text", "text": "one"}, {"type": "text", "text": "two "}]
+    call = {"role": "assistant", "tool_calls": [{"function": {"name": "f"}}]}
+    chat = [{"role": "user", "content": parts}, call, USER]
+    assert ChatTemplate(PARTS, SPECIAL).sections([chat[0]]) == [(0, "[user]onetwo")]
+    (first, one), (second, other) = ChatTemplate(LLAMA3, SPECIAL).sections(chat)
+    assert (first, second) == (0, 2)
+    assert one.endswith("one\ntwo")
+    assert '"name": "f"' in other
+    open_end = {"add_generation_prompt": False, "continue_final_message": True}
+    assert ChatTemplate(CHATML, SPECIAL).sections([USER], **open_end)[0][1].endswith("你好?")
+    assert chat[0]["content"][1]["text"] == "two "  # the caller's messages are left alone
+
+
 def test_other_parts_are_refused():
     image = {"type": "image_url", "image_url": {"url": "x"}}
     for source in (CHATML, PARTS):

@@ -11,12 +11,18 @@ from msgspec import UNSET, UnsetType
 
 from octavo.base.errors import RequestError
 from octavo.base.plan import TokenLogprobs
+from octavo.base.request import Request
+from octavo.serve.generation import Generation
 from octavo.serve.models import ServedModel
-from octavo.serve.openai.schemas import SamplingBody
-from octavo.serve.openai.wire import CachedTokens, Usage
+from octavo.serve.openai.schemas import CompletionBody, ForkBody, SamplingBody
+from octavo.serve.openai.wire import CachedTokens, CacheReport, Usage
 from octavo.text.assembler import TextDelta
 
 _SAMPLING = (
+    "n",
+    "use_beam_search",
+    "length_penalty",
+    "early_stopping",
     "temperature",
     "top_p",
     "top_k",
@@ -37,17 +43,33 @@ _SAMPLING = (
 
 
 def sampling_fields(body: SamplingBody) -> dict[str, Any]:
-    """The fields that are `SamplingParams`' own, where the client set them."""
+    """The fields that are `SamplingParams`' own, where the client set them.
+
+    Raises:
+        RequestError: best_of asks for answers that would not be shown.
+    """
+    n = body.n or 1
+    if body.best_of not in (None, n):
+        raise RequestError(
+            f"best_of must be equal to n, which is {n}; got {body.best_of}", "best_of"
+        )
     values = ((name, getattr(body, name)) for name in _SAMPLING)
     return {name: value for name, value in values if value is not None}
 
 
-def labels(body: SamplingBody, request_id: str) -> dict[str, Any]:
-    """Of one request to the engine: who it is and whom it shares with."""
+def text_fields(body: CompletionBody | ForkBody) -> dict[str, Any]:
+    """The same for a text completion, whose logprobs are a number."""
+    logprobs = {} if body.logprobs is None else {"logprobs": body.logprobs}
+    return sampling_fields(body) | logprobs
+
+
+def labels(body: SamplingBody, request_id: str, owner: str) -> dict[str, Any]:
+    """Of one request to the engine: who it is, whose, and whom it shares with."""
     return {
         "request_id": request_id,
         "priority": body.priority,
-        "cache_salt": body.cache_salt or "",
+        "cache_salt": body.cache_salt or owner,
+        "owner": owner,
     }
 
 
@@ -58,20 +80,27 @@ class Extras:
     usage: bool  # a last chunk with the usage; the others say null
     running_usage: bool  # the usage so far, in every chunk
     token_ids: bool
+    cache: bool  # what the cache held, in the usage
 
     @classmethod
     def of(cls, body: SamplingBody) -> Extras:
         """Raises:
-        RequestError: stream_options without stream.
+        RequestError: stream_options without stream, or cache_explain where no usage is sent.
         """
         options = body.stream_options
         if options is not None and not body.stream:
             raise RequestError("stream_options needs stream to be true", "stream_options")
-        running = options is not None and options.continuous_usage_stats
+        usage = options is not None and options.include_usage
+        if body.cache_explain and body.stream and not usage:
+            raise RequestError(
+                "cache_explain is part of the usage: a stream needs stream_options.include_usage",
+                "cache_explain",
+            )
         return cls(
-            usage=options is not None and options.include_usage,
-            running_usage=running,
+            usage=usage,
+            running_usage=options is not None and options.continuous_usage_stats,
             token_ids=bool(body.return_token_ids),
+            cache=bool(body.cache_explain),
         )
 
     def ids(self, token_ids: list[int]) -> list[int] | UnsetType:
@@ -94,19 +123,19 @@ class Heading:
 
 @dataclass
 class Tally:
-    """Tokens of one answer, all its prompts together."""
+    """Tokens of one answer: all its prompts, each once, and all its choices."""
 
     prompt: int
     completion: int = 0
     cached: dict[int, int] = field(default_factory=dict)  # by prompt
 
-    def add(self, index: int, piece: TextDelta) -> None:
+    def add(self, prompt: int, piece: TextDelta) -> None:
         self.completion += len(piece.token_ids)
-        self.cached[index] = max(piece.num_cached_tokens, self.cached.get(index, 0))
+        self.cached[prompt] = max(piece.num_cached_tokens, self.cached.get(prompt, 0))
 
-    def usage(self) -> Usage:
+    def usage(self, report: CacheReport | UnsetType = UNSET) -> Usage:
         total = self.prompt + self.completion
-        cached = CachedTokens(sum(self.cached.values()))
+        cached = CachedTokens(sum(self.cached.values()), report)
         return Usage(self.prompt, self.completion, total, cached)
 
     def for_chunk(self, extras: Extras) -> Usage | UnsetType | None:
@@ -115,9 +144,19 @@ class Tally:
         return None if extras.usage else UNSET
 
 
+async def last_usage(
+    generation: Generation, extras: Extras, tally: Tally, answer_id: str, request: Request
+) -> Usage:
+    """Of a finished answer, with what the cache held of its prompt where the client wants that."""
+    if not extras.cache:
+        return tally.usage()
+    record = generation.history.get(request.owner, request.request_id)
+    return tally.usage(await generation.explain(record, answer_id))
+
+
 @dataclass
 class Whole:
-    """One finished answer, gathered from its pieces."""
+    """One finished choice, gathered from its pieces."""
 
     texts: list[str] = field(default_factory=list)
     token_ids: list[int] = field(default_factory=list)

@@ -8,15 +8,26 @@ from typing import Any
 
 import msgspec
 from fastapi import APIRouter, Request, Response
+from msgspec import UNSET
 
 from octavo.base import request as engine
 from octavo.base.errors import RequestError
+from octavo.engine.history import Outline
 from octavo.serve.generation import Generation
 from octavo.serve.models import ServedModel
-from octavo.serve.openai.answer import Extras, Heading, Tally, Whole, labels, sampling_fields
+from octavo.serve.openai.answer import (
+    Extras,
+    Heading,
+    Tally,
+    Whole,
+    labels,
+    last_usage,
+    sampling_fields,
+)
 from octavo.serve.openai.logprobs import chat_logprobs
 from octavo.serve.openai.refusals import Refusals
-from octavo.serve.openai.schemas import ChatBody, Message, TemplateBody
+from octavo.serve.openai.schemas import ChatBody
+from octavo.serve.openai.template import outline, template_fields, template_messages
 from octavo.serve.openai.wire import (
     ChatChoice,
     ChatChunk,
@@ -25,8 +36,10 @@ from octavo.serve.openai.wire import (
     ChatDelta,
     ChatLogprobs,
     ChatMessage,
+    Usage,
 )
 from octavo.serve.openapi import answers
+from octavo.serve.owner import Owner
 from octavo.serve.stream import EventStream, json_answer, while_connected
 from octavo.text.assembler import TextDelta
 
@@ -35,28 +48,29 @@ def routes(generation: Generation, model: ServedModel, refusals: Refusals) -> AP
     router = APIRouter(tags=["OpenAI"])
 
     @router.post("/v1/chat/completions", responses=answers(ChatCompletion, ChatChunk))
-    async def create_chat_completion(body: ChatBody, http: Request) -> Response:
+    async def create_chat_completion(body: ChatBody, http: Request, owner: Owner) -> Response:
         refusals.check(body)
         model.check(body.model)
         chat = Chat(generation, Heading("chatcmpl", model), Extras.of(body))
-        request = await chat.request(body)
+        request = await chat.request(body, owner)
+        of_prompt = outline(generation.renderer, await http.body(), len(request.prompt_token_ids))
         if body.stream:
-            return EventStream(chat.chunks(request), chat.heading.http)
-        whole = await while_connected(http.receive, chat.whole(request))
+            return EventStream(chat.chunks(request, of_prompt), chat.heading.http)
+        whole = await while_connected(http.receive, chat.whole(request, of_prompt))
         return json_answer(whole, chat.heading.http)
 
     return router
 
 
 class Chat:
-    """One chat answer in the making."""
+    """One chat answer in the making; a choice for each of the request's sequences."""
 
     def __init__(self, generation: Generation, heading: Heading, extras: Extras) -> None:
         self.heading = heading
         self._generation = generation
         self._extras = extras
 
-    async def request(self, body: ChatBody) -> engine.Request:
+    async def request(self, body: ChatBody, owner: str) -> engine.Request:
         """Raises:
         RequestError: the client asked for something impossible.
         """
@@ -64,50 +78,60 @@ class Chat:
         prompt = await self._generation.encode_chat(
             template_messages(body.messages), **template_fields(body)
         )
-        return self._generation.request(prompt, params, **labels(body, self.heading.id))
+        return self._generation.request(prompt, params, **labels(body, self.heading.id, owner))
 
-    async def whole(self, request: engine.Request) -> ChatCompletion:
-        tally, whole = Tally(len(request.prompt_token_ids)), Whole()
-        async with aclosing(self._generation.stream(request)) as pieces:
+    async def whole(self, request: engine.Request, outline: Outline | None) -> ChatCompletion:
+        tally = Tally(len(request.prompt_token_ids))
+        wholes = [Whole() for _ in range(request.params.n)]
+        async with aclosing(self._generation.stream(request, outline)) as pieces:
             async for piece in pieces:
                 tally.add(0, piece)
-                whole.add(piece)
-        choice = ChatChoice(
-            index=0,
-            message=ChatMessage("assistant", whole.text),
-            logprobs=self._logprobs(request, whole),
-            finish_reason=whole.finish_reason,
-            stop_reason=whole.stop_reason,
-            token_ids=self._extras.ids(whole.token_ids),
-        )
+                wholes[piece.index].add(piece)
         return ChatCompletion(
             **self.heading.fields,
-            choices=[choice],
-            usage=tally.usage(),
+            choices=[self._choice(i, request, whole) for i, whole in enumerate(wholes)],
+            usage=await self._usage(tally, request),
             prompt_token_ids=self._extras.ids(request.prompt_token_ids),
         )
 
-    async def chunks(self, request: engine.Request) -> AsyncGenerator[ChatChunk, None]:
-        """The role first, then text as it comes, the finish reason alone, the usage if wanted."""
+    async def chunks(
+        self, request: engine.Request, outline: Outline | None
+    ) -> AsyncGenerator[ChatChunk, None]:
+        """The roles first, then text as it comes, each choice's finish reason alone, the usage if
+        wanted."""
         tally = Tally(len(request.prompt_token_ids))
         opened = False
-        async with aclosing(self._generation.stream(request)) as pieces:
+        async with aclosing(self._generation.stream(request, outline)) as pieces:
             async for piece in pieces:
-                if not opened:
-                    opened = True
-                    yield self._opening(request, tally)
+                for index in range(0 if opened else request.params.n):
+                    yield self._opening(index, request, tally)
+                opened = True
                 tally.add(0, piece)
                 if chunk := self._chunk(request, piece, tally):
                     yield chunk
                 if piece.finish_reason:
                     yield self._ending(piece, tally)
         if self._extras.usage:
-            yield ChatChunk(**self.heading.fields, choices=[], usage=tally.usage())
+            usage = await self._usage(tally, request)
+            yield ChatChunk(**self.heading.fields, choices=[], usage=usage)
 
-    def _opening(self, request: engine.Request, tally: Tally) -> ChatChunk:
-        choice = ChatChunkChoice(index=0, delta=ChatDelta(role="assistant", content=""))
+    async def _usage(self, tally: Tally, request: engine.Request) -> Usage:
+        return await last_usage(self._generation, self._extras, tally, self.heading.id, request)
+
+    def _choice(self, index: int, request: engine.Request, whole: Whole) -> ChatChoice:
+        return ChatChoice(
+            index=index,
+            message=ChatMessage("assistant", whole.text),
+            logprobs=self._logprobs(request, whole),
+            finish_reason=whole.finish_reason,
+            stop_reason=whole.stop_reason,
+            token_ids=self._extras.ids(whole.token_ids),
+        )
+
+    def _opening(self, index: int, request: engine.Request, tally: Tally) -> ChatChunk:
+        choice = ChatChunkChoice(index=index, delta=ChatDelta(role="assistant", content=""))
         chunk = self._around(choice, tally)
-        ids = self._extras.ids(request.prompt_token_ids)
+        ids = UNSET if index else self._extras.ids(request.prompt_token_ids)
         return msgspec.structs.replace(chunk, prompt_token_ids=ids)
 
     def _chunk(self, request: engine.Request, piece: TextDelta, tally: Tally) -> ChatChunk | None:
@@ -116,7 +140,7 @@ class Chat:
         if not (piece.text or logprobs or (self._extras.token_ids and piece.token_ids)):
             return None
         choice = ChatChunkChoice(
-            index=0,
+            index=piece.index,
             delta=ChatDelta(content=piece.text),
             logprobs=logprobs,
             token_ids=self._extras.ids(piece.token_ids),
@@ -125,10 +149,10 @@ class Chat:
 
     def _ending(self, piece: TextDelta, tally: Tally) -> ChatChunk:
         choice = ChatChunkChoice(
-            index=0,
+            index=piece.index,
             delta=ChatDelta(),
             finish_reason=piece.finish_reason,
-            stop_reason=msgspec.UNSET if piece.stop_reason is None else piece.stop_reason,
+            stop_reason=UNSET if piece.stop_reason is None else piece.stop_reason,
         )
         return self._around(choice, tally)
 
@@ -154,32 +178,3 @@ def chat_fields(body: ChatBody) -> dict[str, Any]:
     if body.logprobs:
         fields["logprobs"] = body.top_logprobs or 0
     return fields
-
-
-def template_fields(body: TemplateBody) -> dict[str, Any]:
-    """Raises:
-    RequestError: a final message cannot be continued and a new one begun.
-    """
-    if body.add_generation_prompt and body.continue_final_message:
-        raise RequestError(
-            "continue_final_message and add_generation_prompt exclude each other",
-            "continue_final_message",
-        )
-    variables = dict(body.chat_template_kwargs or {})
-    if body.reasoning_effort is not None:
-        variables.setdefault("reasoning_effort", body.reasoning_effort)
-    generation_prompt = body.add_generation_prompt
-    if generation_prompt is None:
-        generation_prompt = not body.continue_final_message
-    return {
-        "add_generation_prompt": generation_prompt,
-        "continue_final_message": body.continue_final_message,
-        "add_special_tokens": bool(body.add_special_tokens),
-        "documents": body.documents,
-        "variables": variables,
-    }
-
-
-def template_messages(messages: list[Message]) -> list[dict[str, Any]]:
-    """The messages as a template knows them, with all that clients put into them."""
-    return [message.model_dump(exclude_unset=True) for message in messages]

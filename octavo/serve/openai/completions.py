@@ -1,4 +1,7 @@
-"""/v1/completions: schema -> requests, one a prompt; pieces of text -> chunks."""
+"""/v1/completions: schema -> requests, one a prompt; pieces of text -> chunks.
+
+A choice's index is that of its prompt * n + that of its sequence.
+"""
 
 from __future__ import annotations
 
@@ -10,15 +13,26 @@ import msgspec
 from fastapi import APIRouter, Request, Response
 
 from octavo.base import request as engine
+from octavo.base.errors import RequestError
+from octavo.serve.choices import engine_id
 from octavo.serve.generation import Generation
 from octavo.serve.merge import merge
 from octavo.serve.models import ServedModel
-from octavo.serve.openai.answer import Extras, Heading, Tally, Whole, labels, sampling_fields
+from octavo.serve.openai.answer import (
+    Extras,
+    Heading,
+    Tally,
+    Whole,
+    labels,
+    last_usage,
+    text_fields,
+)
 from octavo.serve.openai.logprobs import OffsetLogprobs
 from octavo.serve.openai.refusals import Refusals
 from octavo.serve.openai.schemas import CompletionBody
-from octavo.serve.openai.wire import Completion, CompletionChoice, CompletionLogprobs
+from octavo.serve.openai.wire import Completion, CompletionChoice, CompletionLogprobs, Usage
 from octavo.serve.openapi import answers
+from octavo.serve.owner import Owner
 from octavo.serve.stream import EventStream, json_answer, while_connected
 from octavo.text.assembler import TextDelta
 
@@ -29,67 +43,91 @@ def routes(generation: Generation, model: ServedModel, refusals: Refusals) -> AP
     router = APIRouter(tags=["OpenAI"])
 
     @router.post("/v1/completions", responses=answers(Completion, Completion))
-    async def create_completion(body: CompletionBody, http: Request) -> Response:
+    async def create_completion(body: CompletionBody, http: Request, owner: Owner) -> Response:
         refusals.check(body)
         model.check(body.model)
         answer = Completions(generation, Heading("cmpl", model), Extras.of(body))
-        requests = await answer.requests(body)
-        if body.stream:
-            return EventStream(answer.chunks(requests), answer.heading.http)
-        whole = await while_connected(http.receive, answer.whole(requests))
-        return json_answer(whole, answer.heading.http)
+        return await answer.respond(await answer.requests(body, owner), bool(body.stream), http)
 
     return router
 
 
 class Completions:
-    """One answer in the making; a choice for each prompt, in the order of the prompts."""
+    """One answer in the making; choices for each prompt, in the order of the prompts."""
 
     def __init__(self, generation: Generation, heading: Heading, extras: Extras) -> None:
         self.heading = heading
         self._generation = generation
         self._extras = extras
 
-    async def requests(self, body: CompletionBody) -> list[engine.Request]:
+    async def requests(self, body: CompletionBody, owner: str) -> list[engine.Request]:
         """Raises:
         RequestError: the client asked for something impossible.
         """
-        fields = sampling_fields(body)
-        if body.logprobs is not None:
-            fields["logprobs"] = body.logprobs
-        params = self._generation.params(fields, DEFAULT_MAX_TOKENS)
+        params = self._generation.params(text_fields(body), DEFAULT_MAX_TOKENS)
         prompts = await asyncio.gather(
             *(self._encoded(prompt, body.add_special_tokens) for prompt in listed(body.prompt))
         )
+        if body.cache_explain and len(prompts) > 1:
+            raise RequestError(
+                f"cache_explain tells of one prompt, got {len(prompts)}; "
+                "/v1/cache/explain/ID?index=... tells of each",
+                "cache_explain",
+            )
+        names = (engine_id(self.heading.id, i * params.n) for i in range(len(prompts)))
         return [
-            self._generation.request(ids, params, **labels(body, f"{self.heading.id}-{index}"))
-            for index, ids in enumerate(prompts)
+            self._generation.request(ids, params, **labels(body, name, owner))
+            for ids, name in zip(prompts, names, strict=True)
         ]
 
+    async def respond(
+        self, requests: list[engine.Request], stream: bool, http: Request
+    ) -> Response:
+        if stream:
+            return EventStream(self.chunks(requests), self.heading.http)
+        whole = await while_connected(http.receive, self.whole(requests))
+        return json_answer(whole, self.heading.http)
+
     async def whole(self, requests: list[engine.Request]) -> Completion:
-        tally, wholes = _tally(requests), [Whole() for _ in requests]
+        tally = _tally(requests)
+        wholes = [[Whole() for _ in range(request.params.n)] for request in requests]
         async with aclosing(self._pieces(requests)) as pieces:
-            async for index, piece in pieces:
-                tally.add(index, piece)
-                wholes[index].add(piece)
-        choices = list(map(self._choice, range(len(requests)), requests, wholes))
-        return Completion(**self.heading.fields, choices=choices, usage=tally.usage())
+            async for prompt, piece in pieces:
+                tally.add(prompt, piece)
+                wholes[prompt][piece.index].add(piece)
+        found = [
+            (request, whole)
+            for request, mine in zip(requests, wholes, strict=True)
+            for whole in mine
+        ]
+        return Completion(
+            **self.heading.fields,
+            choices=[self._choice(i, request, whole) for i, (request, whole) in enumerate(found)],
+            usage=await self._usage(tally, requests),
+        )
 
     async def chunks(self, requests: list[engine.Request]) -> AsyncGenerator[Completion, None]:
         """Text as it comes, each choice's finish reason alone, the usage if wanted."""
         tally = _tally(requests)
         choices = [
-            ChoiceChunks(self._generation, self._extras, index, request)
-            for index, request in enumerate(requests)
+            [
+                ChoiceChunks(self._generation, self._extras, prompt * request.params.n + i, request)
+                for i in range(request.params.n)
+            ]
+            for prompt, request in enumerate(requests)
         ]
         async with aclosing(self._pieces(requests)) as pieces:
-            async for index, piece in pieces:
-                tally.add(index, piece)
-                for choice in choices[index].take(piece):
+            async for prompt, piece in pieces:
+                tally.add(prompt, piece)
+                for choice in choices[prompt][piece.index].take(piece):
                     usage = tally.for_chunk(self._extras)
                     yield Completion(**self.heading.fields, choices=[choice], usage=usage)
         if self._extras.usage:
-            yield Completion(**self.heading.fields, choices=[], usage=tally.usage())
+            usage = await self._usage(tally, requests)
+            yield Completion(**self.heading.fields, choices=[], usage=usage)
+
+    async def _usage(self, tally: Tally, requests: list[engine.Request]) -> Usage:
+        return await last_usage(self._generation, self._extras, tally, self.heading.id, requests[0])
 
     def _pieces(
         self, requests: list[engine.Request]
@@ -119,7 +157,7 @@ class Completions:
 
 
 class ChoiceChunks:
-    """Turns one prompt's pieces into choices of chunks."""
+    """Turns one sequence's pieces into choices of chunks."""
 
     def __init__(
         self, generation: Generation, extras: Extras, index: int, request: engine.Request

@@ -17,10 +17,6 @@ _log = logger("serve")
 
 # Name -> values that ask for nothing, besides null.
 UNSERVED: dict[str, tuple[object, ...]] = {
-    "n": (1,),
-    "best_of": (1,),
-    "use_beam_search": (False,),
-    "length_penalty": (1,),
     "echo": (False,),
     "suffix": ("",),
     "tools": (),

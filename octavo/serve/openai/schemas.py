@@ -5,14 +5,16 @@ Fields that exist elsewhere but are not served here are refused in `refusals`.
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, StrictInt, WrapValidator
 from pydantic_core import PydanticCustomError, ValidationError
 
 from octavo.base.sampling_params import (
+    MAX_LENGTH_PENALTY,
     MAX_LOGIT_BIAS,
     MAX_LOGPROBS,
+    MAX_N,
     MAX_STOP_LENGTH,
     MAX_STOP_STRINGS,
     SEED_LIMIT,
@@ -20,6 +22,7 @@ from octavo.base.sampling_params import (
 from octavo.engine.door import MAX_SALT
 
 MAX_PROMPTS = 1024  # in one completions request
+MAX_ID = 256  # characters
 PRIORITY_LIMIT = 2**31
 
 
@@ -51,7 +54,9 @@ Prompt = Annotated[
     | Annotated[list[list[TokenId]], Field(min_length=1, max_length=MAX_PROMPTS)],
     said_as(f"a string, a list of token ids, or up to {MAX_PROMPTS} of either"),
 ]
-
+EarlyStopping = Annotated[bool | Literal["never"], said_as('true, false or "never"')]
+Index = Annotated[int, Field(ge=0, lt=MAX_PROMPTS * MAX_N)]  # of a choice
+Text = Annotated[str | list[TokenId], said_as("a string or a list of token ids")]
 Content = Annotated[str | list[dict[str, Any]], said_as("a string or a list of parts")]
 
 
@@ -67,9 +72,15 @@ class StreamOptions(Body):
 
 
 class SamplingBody(Body):
-    """The fields that both kinds of completion share. None: the model's default."""
+    """The fields that all kinds of completion share. None: the model's default; of a fork, that
+    of the forked request."""
 
     model: str | None = None
+    n: int | None = Field(None, ge=1, le=MAX_N)
+    best_of: int | None = Field(None, ge=1, le=MAX_N)
+    use_beam_search: bool | None = None
+    length_penalty: float | None = Field(None, ge=-MAX_LENGTH_PENALTY, le=MAX_LENGTH_PENALTY)
+    early_stopping: EarlyStopping | None = None
     temperature: float | None = Field(None, ge=0, le=2)
     top_p: float | None = Field(None, gt=0, le=1)
     top_k: int | None = Field(None, ge=-1)
@@ -91,6 +102,7 @@ class SamplingBody(Body):
     priority: int = Field(0, ge=-PRIORITY_LIMIT, lt=PRIORITY_LIMIT)
     cache_salt: str | None = Field(None, min_length=1, max_length=MAX_SALT)
     return_token_ids: bool | None = None
+    cache_explain: bool | None = None
     user: str | None = None
 
 
@@ -98,6 +110,16 @@ class CompletionBody(SamplingBody):
     prompt: Prompt
     logprobs: int | None = Field(None, ge=0, le=MAX_LOGPROBS)
     add_special_tokens: bool = True
+
+
+class ForkBody(SamplingBody):
+    """Which tokens are kept, of which choice of which answer, and what follows them."""
+
+    request_id: str = Field(min_length=1, max_length=MAX_ID)
+    index: Index = 0
+    at_token: int | None = Field(None, ge=1)  # None: all
+    text: Text = ""
+    logprobs: int | None = Field(None, ge=0, le=MAX_LOGPROBS)
 
 
 class Message(Body):

@@ -10,9 +10,27 @@ from typing import Literal
 
 from msgspec import UNSET, Struct, UnsetType
 
+from octavo.core.miss import Miss
+
+
+class CacheReport(Struct, frozen=True, kw_only=True):
+    """What the cache held of a prompt. All but the first three fields are null where it held all
+    but the last token, which is always computed."""
+
+    request_id: str
+    prompt_tokens: int
+    hit_tokens: int
+    reason: Miss | None
+    missed_at: int | None = None  # index of the first token that was not found
+    segment: str | None = None  # "system", "messages[3]" or "prompt": where that token lies
+    before: str | None = None  # the prompt's text at that place
+    after: str | None = None
+    advice: str | None = None
+
 
 class CachedTokens(Struct, frozen=True):
     cached_tokens: int
+    cache: CacheReport | UnsetType = UNSET
 
 
 class Usage(Struct, frozen=True):
