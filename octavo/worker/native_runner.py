@@ -63,10 +63,11 @@ class NativeRunner:
         self._buffers = emitter.emit(self._hidden_of)
 
     def pages(self, pool: int) -> np.ndarray:
+        self.program.wait()  # a step that was given up may still write
         return self._pages[pool]
 
     def copy(self, pool: int, sources: list[int], targets: list[int]) -> None:
-        pages = self._pages[pool]
+        pages = self.pages(pool)
         pages[targets] = pages[sources]
 
     def forward(self, batch: Batch) -> np.ndarray:
