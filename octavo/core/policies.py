@@ -47,15 +47,8 @@ class LongestPrefix(ByArrival):
 
     width = WIDTH
 
-    def __init__(self) -> None:
-        self._passed = (-1, 0)  # whom, and how often
-
     def pick(self, first: Several[Sequence], hit: Count) -> Sequence:
-        head = first[0].sequence_id
-        times = self._passed[1] if self._passed[0] == head else 0
-        best = first[0] if times >= WIDTH else max(first, key=hit)
-        self._passed = (head, times + 1)
-        return best
+        return first[0] if first[0].times_passed >= WIDTH else max(first, key=hit)
 
 
 class Victim(Protocol):

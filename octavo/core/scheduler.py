@@ -236,6 +236,7 @@ class Scheduler:
             sequence = self._next()
             if sequence is None or not self._find_room(sequence):
                 return
+            self._waiting.first(1)[0].times_passed += 1  # or its own, which counts no more
             self._waiting.remove(sequence)
             self._run(sequence)
             self._count_hit(sequence)

@@ -51,6 +51,7 @@ class Sequence:
     order: tuple[int, int, int]  # (priority, arrival, child); smaller runs first
     prefix: Prefix
     token_ids: list[int]  # known: prompt, then what was generated
+    times_passed: int = 0  # while it was first in the queue
     reserves: bool = False  # holds a claim on blocks for all it may ever generate
     tables: list[list[int]] = field(default_factory=list)  # per KV group; empty when not running
     slid: list[int] = field(default_factory=list)  # blocks at the front of each that are null

@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from functools import partial
 from hashlib import sha256
 
+import msgspec
+
 from octavo.base.kv import KVLayout
 from octavo.base.progress import progress
 from octavo.base.settings import EngineSettings
@@ -126,6 +128,7 @@ def _join(settings: EngineSettings, plan: Resolved, info: EngineInfo) -> Engine:
     manager = KVManager(layout, root, cache.prefix_caching, cache.prefix_index, swap)
     scheduler = Scheduler(settings.scheduler, manager)
     executor = InProcessExecutor(Worker(make, runner, layout, store))
+    info = msgspec.structs.replace(info, epoch=weights.epoch)
     return Engine(info, scheduler, executor, weights)
 
 

@@ -22,7 +22,7 @@ class ServedModel:
             id=name, created=int(time.time()), root=info.model, max_model_len=info.max_model_len
         )
         # What an answer can depend on besides the request: equal prints, equal answers.
-        print_of = (info.model, info.family, info.dtype, info.kv_dtype, info.vocab_size)
+        print_of = (info.model, info.family, info.dtype, info.kv_dtype, info.vocab_size, info.epoch)
         self.fingerprint = "fp_" + hashlib.sha256(msgspec.json.encode(print_of)).hexdigest()[:10]
 
     def check(self, name: str | None) -> None:
