@@ -124,6 +124,12 @@ def steps(options: argparse.Namespace) -> None:
     run(options, _engine_settings(options))
 
 
+def turns(options: argparse.Namespace) -> None:
+    from octavo.bench.turns import run
+
+    run(options, _engine_settings(options))
+
+
 def limits(options: argparse.Namespace) -> None:
     from octavo.bench.limits import run
 
@@ -202,6 +208,10 @@ def _add_bench(parser: argparse.ArgumentParser) -> None:
     _add_engine(sub, positional=False)
     sub = _command(kinds, "steps", steps, "how a step grows with rows and with context")
     sub.add_argument("--repeats", type=int, default=3, help="runs of which medians are taken")
+    sub.add_argument("--json", metavar="FILE", help="write the figures here too")
+    _add_engine(sub, positional=False)
+    sub = _command(kinds, "turns", turns, "a conversation's next first token, warm and cold")
+    sub.add_argument("--repeats", type=int, default=3, help="conversations; medians are taken")
     sub.add_argument("--json", metavar="FILE", help="write the figures here too")
     _add_engine(sub, positional=False)
     sub = _command(kinds, "limits", limits, "what this machine can multiply and read at most")

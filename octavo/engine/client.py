@@ -44,7 +44,8 @@ LAST_WORDS_SECONDS = 0.2  # what a process said before it ended may still be und
 # Threads that spin while they wait take the core from whoever computes next to them, this server
 # included: a step then takes several times as long. Read by OpenMP when it is loaded.
 SLEEPING_THREADS = {"OMP_WAIT_POLICY": "passive"}
-STOP_SECONDS = 5.0  # how long a stopping process may take before it is killed
+STOP_SECONDS = 5.0  # how long a stopping process may take before it is killed;
+KEEP_SECONDS = 60.0  # where it writes down what its KV cache holds
 
 
 class _Stream:
@@ -64,6 +65,7 @@ class AsyncEngine:
         self.stats = EngineStats()
         self.dead: str | None = None
         self._most = most
+        self._stop_seconds = STOP_SECONDS
         self._process: asyncio.subprocess.Process
         self._pipe = Pipe(self._take)
         self._answers: asyncio.Queue[bytes] = asyncio.Queue()  # while it starts
@@ -79,6 +81,8 @@ class AsyncEngine:
             EngineError: the engine failed, or its process ended, before it was ready.
         """
         engine = cls(settings.scheduler.max_num_seqs + settings.scheduler.max_waiting)
+        if settings.cache.kv_swap_dir is not None:
+            engine._stop_seconds = KEEP_SECONDS
         command = ("-m", "octavo.engine.process", engine._pipe.address, str(os.getpid()))
         engine._process = await asyncio.create_subprocess_exec(
             sys.executable, *command, env=SLEEPING_THREADS | os.environ
@@ -145,7 +149,7 @@ class AsyncEngine:
         """Ask first; a process that does not listen (any more, or yet) is killed."""
         try:
             self._send(Stop())
-            await asyncio.wait_for(self._process.wait(), STOP_SECONDS)
+            await asyncio.wait_for(self._process.wait(), self._stop_seconds)
         except (EngineDeadError, TimeoutError):
             self._process.kill()
             await self._process.wait()

@@ -99,3 +99,14 @@ def test_profile_tells_op_by_op(tmp_path, monkeypatch, capsys):
     flags = ["--model", str(tmp_path), "--kv-memory", "8MiB", "--model-impl", "torch"]
     assert main(["bench", "profile", *flags]) == 1
     assert "native path" in capsys.readouterr().err
+
+
+def test_turns_compute_what_is_new(tmp_path, monkeypatch, capsys):
+    tiny_model(tmp_path / "model", "llama", vocab_size=40_000, max_position_embeddings=2048)
+    options = ["--repeats", "1", "--kv-memory", "64MiB", "--dtype", "float32", "--threads", "1"]
+    options += ["--model", str(tmp_path / "model"), "--skip-tokenizer-init"]
+    main(["bench", "turns", *options, "--json", str(tmp_path / "out.json")])
+    turns = json.loads((tmp_path / "out.json").read_text())["turns"]
+    assert [turn["prompt_tokens"] for turn in turns] == [16 + 116 * i for i in range(10)]
+    assert [turn["computed"] for turn in turns] == [16] + [17] * 9
+    assert "ratio" in capsys.readouterr().out

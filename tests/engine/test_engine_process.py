@@ -64,6 +64,19 @@ def params(n=12):
     return SamplingParams(temperature=0.0, max_tokens=n, ignore_eos=True)
 
 
+async def test_a_restart_finds_what_the_process_before_had_cached(folder, tmp_path):
+    kept = settings(folder, kv_swap="64MiB", kv_swap_dir=str(tmp_path / "kv"))
+    prompt, found = list(range(3, 60)), []
+    for _ in range(2):
+        engine = await AsyncEngine.start(kept, ModelFiles("tiny", folder))
+        request = Door(engine.info, 0).request(prompt, params())
+        deltas = [delta async for delta in engine.generate(request)]
+        found.append((deltas[0].num_cached_tokens, [t for d in deltas for t in d.token_ids]))
+        await engine.close()
+    assert [hit for hit, _ in found] == [0, 48]
+    assert found[0][1] == found[1][1]
+
+
 async def test_many_streams_give_what_the_same_model_gives_in_process(engine, folder):
     door = Door(engine.info, 0)
     prompts = [[i + 3, 5, 8] for i in range(10)]
