@@ -5,38 +5,16 @@ Knows pools, content and tables; not who should run. A call that cannot be met c
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
-from functools import partial
-
-import msgspec
 
 from octavo.base.kv import KVLayout
-from octavo.base.plan import Copy, Move, StepPlan
-from octavo.base.request import Request
-from octavo.core.block_pool import NULL_BLOCK, BlockPool
-from octavo.core.match import SWAPPED, Hit, Matcher
-from octavo.core.miss import Miss, Misses
-from octavo.core.prefix import Prefix, root_digest
-from octavo.core.prefix_indexes import PREFIX_INDEXES
+from octavo.base.plan import StepPlan
+from octavo.core.block_pool import NULL_BLOCK
+from octavo.core.match import SWAPPED, Hit
+from octavo.core.moves import Load, Moves
+from octavo.core.prefix_cache import PrefixCache
 from octavo.core.sequence import Sequence
 from octavo.core.swap import SwapDirectory
-
-
-@dataclass(frozen=True, slots=True)
-class _Load:
-    """A block that comes back from the swap tier, and who waits for it."""
-
-    sequence: Sequence
-    life: int  # the sequence's, when it began to wait
-    group: int
-    number: int  # of the block in the sequence
-    block: int
-
-    @property
-    def prefix(self) -> Prefix:
-        return self.sequence.prefix
 
 
 class KVManager:
@@ -60,69 +38,23 @@ class KVManager:
         swap: SwapDirectory | None = None,
         blank: Callable[[int, int], None] = lambda pool, block: None,
     ) -> None:
+        self._moves = Moves(swap)
+        self.cache = PrefixCache(layout, root, prefix_caching, prefix_index, self._moves, blank)
         self.block_size = layout.block_size
-        self.root = dict(root)
-        self._blank = blank
-        make_index = PREFIX_INDEXES[prefix_index]
-        self.pools = [
-            BlockPool(pool.num_blocks, *make_index(layout.block_size), partial(self._gone, p))
-            for p, pool in enumerate(layout.pools)
-        ]
+        self.pools = self.cache.pools
         self._layout = layout
         self._groups = layout.groups
         self._number_of = [layout.pool_of(g) for g in range(len(layout.groups))]  # of the pool
         self._pool_of = [self.pools[p] for p in self._number_of]
-        self._prefix_caching = prefix_caching
         self._holders: dict[int, Sequence] = {}  # sequences that have blocks
-        # Of full blocks that can be found: (pool, block) -> group, digest.
-        self._names: dict[tuple[int, int], tuple[int, bytes]] = {}
-        self._misses = Misses()
-        self._swap = swap
-        self._loading: dict[str, deque[_Load]] = {}  # by name, in the order in which they began
-        self._copies: list[Copy] = []  # for the step that is planned, and these:
-        self._saves: list[Move] = []
-        self._loads: list[Move] = []
-        self._discards: list[str] = []
-        self._fresh: list[set[int]] = [set() for _ in self.pools]  # what it published
-        self._is_planning = False
-
-    def prefix(self, request: Request, token_ids: list[int]) -> Prefix:
-        """Of a sequence of this request."""
-        return Prefix(root_digest(self._root_of(request)), self.block_size, token_ids)
-
-    # ---- a step ----
-
-    def begin(self) -> None:
-        """A step is being planned: what is published from now on is not written yet."""
-        self._is_planning = True
 
     def complete(self, plan: StepPlan) -> StepPlan:
         """The plan with all that must be moved."""
-        copies, self._copies = self._copies, []
-        saves, self._saves = self._saves, []
-        loads, self._loads = self._loads, []
-        discards, self._discards = self._discards, []
-        if self._swap is not None:
-            discards += self._swap.shrink()
-        return msgspec.structs.replace(
-            plan, copies=copies, saves=saves, loads=loads, discards=discards
-        )
-
-    def settle(self, written: bool) -> None:
-        """The step is over. What it published stays if it was `written`, else it is forgotten,
-        whoever holds it by now."""
-        for pool, fresh in zip(self.pools, self._fresh, strict=True):
-            for block in fresh if not written else ():
-                self._names.pop((self.pools.index(pool), block), None)  # it has no content
-                pool.forget(block)
-            fresh.clear()
-        self._is_planning = False
+        return self._moves.complete(plan)
 
     @property
     def is_loading(self) -> bool:
-        return bool(self._loading)
-
-    # ---- sequences ----
+        return self._moves.is_loading
 
     def admit(self, sequence: Sequence, watermark: float) -> bool:
         """Give a sequence what the cache holds of it.
@@ -132,7 +64,7 @@ class KVManager:
         counts as wanted: taking it makes the free list shorter.
         """
         assert not sequence.tables, f"sequence {sequence.sequence_id} has blocks already"
-        matcher = self._matcher(sequence)
+        matcher = self.cache.matcher(sequence.prefix, sequence.num_known - 1)
         hit = matcher.hit()
         wanted = self._claims(self._holders.values())
         unborn = sequence.state.unborn if self._holders else 0  # alone, it may always begin
@@ -143,7 +75,9 @@ class KVManager:
             if want + int(watermark * pool.num_blocks) > pool.num_free:
                 return False
         if sequence.state.prompt_hit is None:
-            sequence.state.miss = self._explain(sequence, matcher, hit.tokens)
+            sequence.state.miss = self.cache.explain(
+                sequence.request, sequence.prefix, matcher, hit.tokens
+            )
         self._adopt(sequence, hit)
         return True
 
@@ -188,16 +122,15 @@ class KVManager:
         in every layer all rows write before any row reads.
         """
         full = sequence.num_computed // self.block_size
-        if self._prefix_caching:
-            for block in range(sequence.num_published, full):
-                self._publish(sequence, block, self.block_size)
+        for block in range(sequence.num_published, full):
+            self._publish(sequence, block, self.block_size)
         sequence.num_published = full
 
     def publish_tail(self, sequence: Sequence) -> None:
         """Tell the index of the tokens computed in a block that is not full yet. The block goes on
         being written behind them."""
         block, length = divmod(sequence.num_computed, self.block_size)
-        if self._prefix_caching and length:
+        if length:
             self._publish(sequence, block, length)
 
     def free(self, sequence: Sequence, written: bool = True) -> None:
@@ -221,24 +154,21 @@ class KVManager:
     def loaded(self, name: str, intact: bool) -> Sequence | None:
         """A block has come back, or could not. The sequence that waited for it, if it still does
         and waits for nothing else."""
-        assert self._swap is not None
-        self._swap.loaded(name, intact)
-        load = self._loading[name].popleft()
-        if not self._loading[name]:
-            del self._loading[name]
-        sequence, pool = load.sequence, self._pool_of[load.group]
+        load = self._moves.loaded(name, intact)
         if intact:
-            self._publish_block(load.group, load.prefix, load.number, load.block)
-        pool.release([load.block])
-        if self._holders.get(sequence.sequence_id) is not sequence or sequence.life != load.life:
+            whole = self.block_size
+            self.cache.publish(load.group, load.prefix, load.number, load.block, whole)
+        self._pool_of[load.group].release([load.block])
+        if not load.is_awaited:
             return None
+        sequence = load.sequence
         sequence.num_loading -= 1
         sequence.is_spoilt |= not intact
         return None if sequence.num_loading else sequence
 
     def count_hit(self, sequence: Sequence) -> int:
         """Tokens of a sequence without blocks that the cache holds now."""
-        return self._matcher(sequence).hit().tokens
+        return self.cache.matcher(sequence.prefix, sequence.num_known - 1).hit().tokens
 
     def lost(self, sequence: Sequence) -> int:
         """Computed tokens in blocks that no other sequence holds, in the group that has most."""
@@ -251,74 +181,16 @@ class KVManager:
     def reset(self) -> bool:
         """Forget all content; False, with nothing changed, where a sequence or a load holds
         blocks."""
-        if self._holders or self._loading:
+        if self._holders or self.is_loading:
             return False
-        for pool in self.pools:
-            pool.clear()
-        if self._swap is not None:
-            self._saves.clear()
-            self._discards += self._swap.clear()
+        self.cache.clear()
         return True
-
-    def unsaved(self) -> list[Move]:
-        """The full blocks that are free and cached and not in the swap tier."""
-        found = []
-        for (pool, block), (group, digest) in self._names.items():
-            name = _name(group, digest)
-            size = self._layout.pools[pool].page_bytes
-            if self._swap is not None and self._swap.put(name, size):
-                found.append(Move(pool, block, name))
-        return found
 
     # ---- inside ----
 
     @property
     def _all_groups(self) -> range:
         return range(len(self._groups))
-
-    def _root_of(self, request: Request) -> Mapping[str, str]:
-        return self.root | {"salt": request.cache_salt}
-
-    def _explain(self, sequence: Sequence, matcher: Matcher, hit: int) -> Miss | None:
-        """Why a prompt was not found up to its last token."""
-        if not self._prefix_caching:
-            return "disabled"
-        request = sequence.request
-        run = sequence.prefix.run(0, self.block_size)
-        root = self._root_of(request)
-        miss = None
-        if hit < sequence.num_known - 1:
-            miss = self._misses.why(
-                request.owner,
-                run,
-                root,
-                hit=hit,
-                missing=matcher.missing(hit),
-                diverged=matcher.diverges(hit),
-            )
-        self._misses.began(request.owner, run, root)
-        return miss
-
-    def _gone(self, pool: int, block: int) -> None:
-        """A block's content is given up."""
-        group, digest = self._names.pop((pool, block), (0, b""))
-        if digest:
-            self._misses.evicted(digest)
-            name = _name(group, digest)
-            if self._swap is not None and self._swap.put(name, self._layout.pools[pool].page_bytes):
-                self._saves.append(Move(pool, block, name))
-        self._blank(pool, block)
-
-    def _is_swapped(self, group: int, digest: bytes) -> bool:
-        return self._swap is not None and _name(group, digest) in self._swap
-
-    def _matcher(self, sequence: Sequence) -> Matcher:
-        """At least one token is left to compute, as its logits are needed."""
-        indexes = [pool.index for pool in self._pool_of]
-        most = sequence.num_known - 1 if self._prefix_caching else 0
-        fresh = [self._fresh[pool] for pool in self._number_of]
-        swapped = self._is_swapped if self._swap is not None else None
-        return Matcher(self._groups, indexes, sequence.prefix, most, fresh, swapped)
 
     def _adopt(self, sequence: Sequence, hit: Hit) -> None:
         for pool, table in zip(self._pool_of, hit.tables, strict=True):
@@ -331,7 +203,7 @@ class KVManager:
             if hit.tokens % self.block_size:
                 [target] = self._pool_of[g].allocate(1)
                 sequence.tables[g].append(target)
-                self._copies.append(Copy(self._number_of[g], tail, target))
+                self._moves.copy(self._number_of[g], tail, target)
         sequence.num_published = hit.tokens // self.block_size
         sequence.num_cached = sequence.num_computed = hit.tokens
         self._holders[sequence.sequence_id] = sequence
@@ -347,22 +219,15 @@ class KVManager:
                     [target] = self._pool_of[g].allocate(1)
                     self._pool_of[g].share([target])
                     table[number] = target
-                    self._begin_load(_Load(sequence, sequence.life, g, number, target))
-
-    def _begin_load(self, load: _Load) -> None:
-        assert self._swap is not None
-        sequence = load.sequence
-        name = _name(load.group, sequence.prefix.digest(load.number + 1))
-        self._swap.load(name)
-        self._loading.setdefault(name, deque()).append(load)
-        self._loads.append(Move(self._number_of[load.group], load.block, name))
-        sequence.num_loading += 1
+                    load = Load(sequence, sequence.life, sequence.prefix, g, number, target)
+                    self._moves.load(load, self._number_of[g])
+                    sequence.num_loading += 1
 
     def _copy(self, group: int, sequence: Sequence, block: int) -> None:
         """Give a sequence its own copy of a block that it is about to write."""
         pool, table = self._pool_of[group], sequence.tables[group]
         [target] = pool.allocate(1)
-        self._copies.append(Copy(self._number_of[group], table[block], target))
+        self._moves.copy(self._number_of[group], table[block], target)
         pool.release([table[block]])
         table[block] = target
         sequence.num_sent = min(sequence.num_sent, block)
@@ -376,20 +241,7 @@ class KVManager:
     def _publish(self, sequence: Sequence, block: int, length: int) -> None:
         for g, table in enumerate(sequence.tables):
             if table[block] != NULL_BLOCK:
-                self._publish_block(g, sequence.prefix, block, table[block], length)
-
-    def _publish_block(
-        self, group: int, prefix: Prefix, number: int, block: int, length: int | None = None
-    ) -> None:
-        """`block` holds the first `length` tokens of a prefix' block, or all."""
-        pool, whole = self._number_of[group], length is None or length == self.block_size
-        length = length or self.block_size
-        if not self._pool_of[group].index.publish(group, prefix, number, length, block):
-            return
-        if whole:
-            self._names[pool, block] = group, prefix.digest(number + 1)
-        if self._is_planning:
-            self._fresh[pool].add(block)
+                self.cache.publish(g, sequence.prefix, block, table[block], length)
 
     def _slide(self, sequence: Sequence) -> None:
         """Free the blocks that no token to come can see; the null block keeps their place."""
@@ -420,8 +272,3 @@ class KVManager:
         prompt = sequence.state.prompt_len
         shared = prompt // size - kind.first_seen(prompt) // size
         return each + unborn * max(0, each - shared)
-
-
-def _name(group: int, digest: bytes) -> str:
-    """Of a block in the swap tier."""
-    return f"{digest.hex()}-{group}"

@@ -76,7 +76,7 @@ class Scheduler:
         )
         self._states[request.request_id] = state
         tokens = list(request.prompt_token_ids)
-        prefix = self._manager.prefix(request, tokens)
+        prefix = self._manager.cache.prefix(request, tokens)
         self._waiting.push(self._sequence(state, 0, prefix))
 
     def abort(self, request_id: str, child: int | None = None) -> None:
@@ -124,9 +124,9 @@ class Scheduler:
     def begin_epoch(self, epoch: str) -> None:
         """What is computed from now on is of other weights. No sequence holds blocks."""
         assert not self._running, "a sequence still holds KV of the weights before"
-        self._manager.root["epoch"] = epoch
+        self._manager.cache.root["epoch"] = epoch
         for sequence in self._live.values():
-            sequence.prefix = self._manager.prefix(sequence.request, sequence.token_ids)
+            sequence.prefix = self._manager.cache.prefix(sequence.request, sequence.token_ids)
 
     def reset_prefix_cache(self) -> bool:
         """Forget all content; False, with nothing changed, where a sequence holds blocks."""
@@ -136,7 +136,7 @@ class Scheduler:
 
     def schedule(self) -> StepPlan:
         """Plan one step. Advances `num_computed`, as if the step had been computed."""
-        self._manager.begin()
+        self._manager.cache.begin()
         new: list[NewSequence] = []
         rows: list[Row] = []
         preempted = self._preemptions
@@ -160,7 +160,7 @@ class Scheduler:
         """Take in what was drawn; sequences aborted meanwhile are passed over. A step that failed
         ends its sequences with an error."""
         assert plan.step == result.step, (plan.step, result.step)
-        self._manager.settle(written=result.error is None)
+        self._manager.cache.settle(written=result.error is None)
         for name, intact in result.loaded:
             sequence = self._manager.loaded(name, intact)
             if sequence is not None and sequence.is_spoilt:
@@ -178,7 +178,7 @@ class Scheduler:
 
     def unsaved(self) -> list[Move]:
         """Blocks that a swap tier might keep for another process."""
-        return self._manager.unsaved()
+        return [Move(*named) for named in self._manager.cache.named()]
 
     def stats(self) -> EngineStats:
         pools = self._manager.pools
@@ -350,7 +350,7 @@ class Scheduler:
             stop_reason=stop,
             num_cached_tokens=sequence.state.prompt_hit or 0,
             miss=sequence.state.miss,
-            epoch=self._manager.root.get("epoch", ""),
+            epoch=self._manager.cache.root.get("epoch", ""),
         )
         return [delta]
 
@@ -390,7 +390,7 @@ class Scheduler:
                 num_cached_tokens=state.prompt_hit or 0,
                 miss=state.miss,
                 score=found.beam.total,
-                epoch=self._manager.root.get("epoch", ""),
+                epoch=self._manager.cache.root.get("epoch", ""),
             )
             for index, found in enumerate(search.hypotheses)
         ]

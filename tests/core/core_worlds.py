@@ -211,7 +211,7 @@ class World:
                 for block in table
                 if block != NULL_BLOCK
             )
-            for loads in self.manager._loading.values():
+            for loads in self.manager._moves._under_way.values():
                 held.update(d.block for d in loads if self.layout.pool_of(d.group) == p)
             free = list(pool.free_blocks())
             assert len(set(free)) == len(free) == pool.num_free

@@ -207,7 +207,7 @@ def test_eviction_leaves_a_prefix_that_is_contiguous_from_the_start():
     for taken in range(1, 8):
         world.add(request(f"x{taken}", [99 + taken] * (4 * taken + 1), 1))
         world.drain()
-        prefix = world.manager.prefix(request("p", prompt), prompt)
+        prefix = world.manager.cache.prefix(request("p", prompt), prompt)
         held = [bool(b) for b in world.manager.pools[0].index.held(0, prefix, 8, whole=False)]
         assert held == sorted(held, reverse=True)
         assert any(held) or taken > 3

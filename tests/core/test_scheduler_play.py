@@ -161,7 +161,7 @@ class SchedulerPlay(RuleBasedStateMachine):
         for pool in self.world.manager.pools:
             assert pool.num_free == pool.num_blocks - 1, "blocks leaked"
         self.world.step()  # whose plan tells of discards
-        swap = self.world.manager._swap
+        swap = self.world.manager._moves.directory
         assert swap is None or set(swap._sizes) == set(self.world.saved)
         assert swap is None or swap.num_bytes <= swap._capacity
         for name, asked in self.requests.items():

@@ -31,7 +31,7 @@ def test_nothing_is_found_across_what_kv_depends_on(changed):
     assert root_digest(ROOT) != root_digest(other)
     manager, again = (KVManager(layout(9), root) for root in (ROOT, other))
     tokens = list(PROMPT)
-    digests = [m.prefix(request("r", tokens), tokens).digest(2) for m in (manager, again)]
+    digests = [m.cache.prefix(request("r", tokens), tokens).digest(2) for m in (manager, again)]
     assert digests[0] != digests[1]
 
 

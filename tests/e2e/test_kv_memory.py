@@ -42,7 +42,7 @@ def poison(llm) -> None:
     the sources of copies are read, before anything is written."""
     worker, manager = llm._local.engine._executor._worker, llm._local.engine._scheduler._manager
     blanks = [(p, b) for p, pool in enumerate(manager.pools) for b in range(pool.num_blocks)]
-    manager._blank = lambda pool, block: blanks.append((pool, block))
+    manager.cache.blank = lambda pool, block: blanks.append((pool, block))
 
     def copy(copies):
         pools = _pages(worker._runner)

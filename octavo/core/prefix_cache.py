@@ -1,0 +1,140 @@
+"""What blocks hold: content is published, looked for, missed, and given up. Knows no tables."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import partial
+
+from octavo.base.kv import KVLayout
+from octavo.base.request import Request
+from octavo.core.block_pool import BlockPool
+from octavo.core.match import Matcher
+from octavo.core.miss import Miss, Misses
+from octavo.core.moves import Moves, swap_name
+from octavo.core.prefix import Prefix, root_digest
+from octavo.core.prefix_indexes import PREFIX_INDEXES
+
+
+class PrefixCache:
+    """The content of all pools' blocks.
+
+    Args:
+        layout: groups and pools.
+        root: all that KV depends on besides tokens and the request, by name.
+        enabled: whether content is published and looked for.
+        index: "hash" or "radix".
+        moves: where a swap tier is told of what is given up.
+        blank: called with (pool, block) whose content nobody can find any more.
+    """
+
+    def __init__(
+        self,
+        layout: KVLayout,
+        root: Mapping[str, str],
+        enabled: bool,
+        index: str,
+        moves: Moves,
+        blank: Callable[[int, int], None],
+    ) -> None:
+        make_index = PREFIX_INDEXES[index]
+        self.pools = [
+            BlockPool(pool.num_blocks, *make_index(layout.block_size), partial(self._gone, p))
+            for p, pool in enumerate(layout.pools)
+        ]
+        self.root = dict(root)
+        self.blank = blank
+        self._layout = layout
+        self._enabled = enabled
+        self._moves = moves
+        self._number_of = [layout.pool_of(g) for g in range(len(layout.groups))]  # of the pool
+        # Of full blocks that can be found: (pool, block) -> group, digest.
+        self._names: dict[tuple[int, int], tuple[int, bytes]] = {}
+        self._misses = Misses()
+        self._fresh: list[set[int]] = [set() for _ in self.pools]  # not written yet
+        self._is_planning = False
+
+    def prefix(self, request: Request, token_ids: list[int]) -> Prefix:
+        """Of a sequence of this request."""
+        return Prefix(root_digest(self._root_of(request)), self._layout.block_size, token_ids)
+
+    def begin(self) -> None:
+        """A step is being planned: what is published from now on is not written yet."""
+        self._is_planning = True
+
+    def settle(self, written: bool) -> None:
+        """The step is over. What it published stays if it was `written`, else it is forgotten,
+        whoever holds it by now."""
+        for number, (pool, fresh) in enumerate(zip(self.pools, self._fresh, strict=True)):
+            for block in fresh if not written else ():
+                self._names.pop((number, block), None)  # it has no content to be kept
+                pool.forget(block)
+            fresh.clear()
+        self._is_planning = False
+
+    def publish(self, group: int, prefix: Prefix, number: int, block: int, length: int) -> None:
+        """`block` holds the first `length` tokens of block `number` of a prefix."""
+        pool = self._number_of[group]
+        if not self._enabled:
+            return
+        if not self.pools[pool].index.publish(group, prefix, number, length, block):
+            return
+        if length == self._layout.block_size:
+            self._names[pool, block] = group, prefix.digest(number + 1)
+        if self._is_planning:
+            self._fresh[pool].add(block)
+
+    def matcher(self, prefix: Prefix, most: int) -> Matcher:
+        """A look at what is there of the first `most` tokens."""
+        return Matcher(
+            self._layout.groups,
+            [self.pools[pool].index for pool in self._number_of],
+            prefix,
+            most if self._enabled else 0,
+            [self._fresh[pool] for pool in self._number_of],
+            self._is_swapped if self._moves.directory is not None else None,
+        )
+
+    def explain(self, request: Request, prefix: Prefix, matcher: Matcher, hit: int) -> Miss | None:
+        """Why a prompt that starts was found for `hit` tokens only; None where that is all that
+        could be."""
+        if not self._enabled:
+            return "disabled"
+        run, root = prefix.run(0, prefix.block_size), self._root_of(request)
+        miss = None
+        if hit < len(prefix.token_ids) - 1:
+            miss = self._misses.why(
+                request.owner,
+                run,
+                root,
+                hit=hit,
+                missing=matcher.missing(hit),
+                diverged=matcher.diverges(hit),
+            )
+        self._misses.began(request.owner, run, root)
+        return miss
+
+    def clear(self) -> None:
+        """Forget everything; no block may be in use."""
+        for pool in self.pools:
+            pool.clear()
+        self._moves.forget()
+
+    def named(self) -> list[tuple[int, int, str]]:
+        """Pool, block and name of each full block that the swap tier lacks."""
+        named = ((*at, swap_name(*name)) for at, name in self._names.items())
+        return [(pool, block, name) for pool, block, name in named if not self._moves.has(name)]
+
+    def _root_of(self, request: Request) -> Mapping[str, str]:
+        return self.root | {"salt": request.cache_salt}
+
+    def _gone(self, pool: int, block: int) -> None:
+        """A block's content is given up."""
+        group, digest = self._names.pop((pool, block), (0, b""))
+        if digest:
+            self._misses.evicted(digest)
+            size = self._layout.pools[pool].page_bytes
+            self._moves.save(pool, block, swap_name(group, digest), size)
+        self.blank(pool, block)
+
+    def _is_swapped(self, group: int, digest: bytes) -> bool:
+        return self._moves.has(swap_name(group, digest))
