@@ -6,24 +6,21 @@ chunks, decoding, prefix hits, forks and resumed sequences are all that rule.
 
 from __future__ import annotations
 
-import bisect
 from collections.abc import Iterator
 from collections.abc import Sequence as Several
 from contextlib import contextmanager
-from itertools import count, groupby
 from typing import Literal
 
 from octavo.base.log import logger
-from octavo.base.output import Delta, EngineStats, FinishReason
-from octavo.base.plan import Move, NewSequence, Row, Sampled, StepPlan, StepResult
+from octavo.base.output import Delta, EngineStats
+from octavo.base.plan import Move, NewSequence, Row, StepPlan, StepResult
 from octavo.base.request import Request
 from octavo.base.settings import SchedulerSettings
-from octavo.core.beam_search import BeamSearch
+from octavo.core.draws import take_all
 from octavo.core.kv_manager import KVManager
 from octavo.core.policies import QUEUE_ORDERS, VICTIMS
-from octavo.core.prefix import Prefix
-from octavo.core.queue import WaitingQueue
-from octavo.core.sequence import RequestState, Sequence
+from octavo.core.roster import Roster
+from octavo.core.sequence import Sequence
 
 log = logger("scheduler")
 
@@ -31,9 +28,9 @@ log = logger("scheduler")
 class Scheduler:
     """Decides; computes nothing. `schedule` and `update` alternate.
 
-    `running` is kept in order of (priority, arrival, child). Each running sequence may take what
-    the budget leaves after one token for everyone behind it, so nobody starves; room for KV is
-    taken from those that this step has not come to yet.
+    In order of (priority, arrival, child), each running sequence may take what the budget leaves
+    after one token for everyone behind it, so nobody starves; room for KV is taken from those that
+    this step has not come to yet.
     """
 
     def __init__(self, settings: SchedulerSettings, manager: KVManager) -> None:
@@ -41,13 +38,8 @@ class Scheduler:
         self._manager = manager
         self._order = QUEUE_ORDERS[settings.policy]()
         self._victim = VICTIMS[settings.victim]()
-        self._waiting = WaitingQueue()
-        self._running: list[Sequence] = []
-        self._live: dict[int, Sequence] = {}
-        self._states: dict[str, RequestState] = {}  # by request id
-        self._dropped: list[int] = []  # sequences the worker shall forget
-        self._arrivals = count()
-        self._numbers = count()
+        reserve = settings.admission == "whole"
+        self._roster = Roster(manager, self._order, settings.max_num_seqs, reserve)
         self._steps = 0
         self._admits: Literal["all", "begun", "nobody"] = "all"
         self._preemptions = 0
@@ -58,43 +50,32 @@ class Scheduler:
 
     @property
     def has_work(self) -> bool:
-        return bool(self._live) or self._manager.is_loading
+        return bool(self._roster.live) or self._manager.is_loading
 
     def add(self, request: Request) -> None:
         """Let a request wait. Its id must not be in use."""
-        assert request.request_id not in self._states, f"{request.request_id} is here already"
-        if request.fork_of in self._states:
-            for sequence in self._states[request.fork_of].alive.values():
-                if sequence.tables:
-                    self._manager.publish_tail(sequence)
-        beams = request.params.use_beam_search
-        state = RequestState(
-            request=request,
-            number=next(self._arrivals),
-            search=BeamSearch(request) if beams else None,
-            unborn=request.params.n - 1,
-        )
-        self._states[request.request_id] = state
-        tokens = list(request.prompt_token_ids)
-        prefix = self._manager.cache.prefix(request, tokens)
-        self._waiting.push(self._sequence(state, 0, prefix))
+        parent = self._roster.states.get(request.fork_of)
+        for sequence in parent.alive.values() if parent is not None else ():
+            if sequence.tables:
+                self._manager.publish_tail(sequence)
+        self._roster.add(request)
 
     def abort(self, request_id: str, child: int | None = None) -> None:
         """Forget a request, or one sequence of it, wherever it is; unknown are those that finished
         just before."""
-        state = self._states.get(request_id)
+        state = self._roster.states.get(request_id)
         if state is not None:
             doomed = state.alive.values() if child is None else [state.alive.get(child)]
             for sequence in list(doomed):
                 if sequence is not None:
-                    self._finish(sequence)
+                    self._roster.finish(sequence)
 
     # ---- between steps ----
 
     @property
     def has_begun(self) -> bool:
         """Whether a request that has been computed in part is still here."""
-        return any(sequence.state.has_begun for sequence in self._live.values())
+        return any(sequence.state.has_begun for sequence in self._roster.live.values())
 
     @property
     def is_loading(self) -> bool:
@@ -112,20 +93,20 @@ class Scheduler:
 
     def abort_begun(self) -> list[Delta]:
         """End every request that has begun."""
-        begun = [s for s in self._live.values() if s.state.has_begun]
-        alive = (s for s in begun if s.sequence_id in self._live)
-        return [delta for s in alive for delta in self._end(s, "abort")]
+        begun = [s for s in self._roster.live.values() if s.state.has_begun]
+        alive = (s for s in begun if s.sequence_id in self._roster.live)
+        return [delta for s in alive for delta in self._roster.end(s, "abort")]
 
     def suspend(self) -> None:
         """Have every sequence wait; it will be computed again."""
-        for sequence in list(self._running):
-            self._suspend(sequence)
+        for sequence in list(self._roster.running):
+            self._roster.suspend(sequence)
 
     def begin_epoch(self, epoch: str) -> None:
         """What is computed from now on is of other weights. No sequence holds blocks."""
-        assert not self._running, "a sequence still holds KV of the weights before"
+        assert not self._roster.running, "a sequence still holds KV of the weights before"
         self._manager.cache.root["epoch"] = epoch
-        for sequence in self._live.values():
+        for sequence in self._roster.live.values():
             sequence.prefix = self._manager.cache.prefix(sequence.request, sequence.token_ids)
 
     def reset_prefix_cache(self) -> bool:
@@ -141,7 +122,7 @@ class Scheduler:
         rows: list[Row] = []
         preempted = self._preemptions
         budget = self._settings.max_num_batched_tokens
-        todo = [s for s in self._running if not s.is_idle and not s.num_loading]
+        todo = [s for s in self._roster.running if not s.is_idle and not s.num_loading]
         while todo:
             sequence = todo.pop(0)
             length = min(sequence.num_known - sequence.num_computed, budget - len(todo))
@@ -151,7 +132,7 @@ class Scheduler:
         if self._preemptions == preempted:
             self._admit(budget, new, rows)
         self._steps += 1
-        dropped, self._dropped = self._dropped, []
+        dropped = self._roster.take_dropped()
         plan = self._manager.complete(StepPlan(self._steps, new, rows, dropped))
         self._copies += len(plan.copies)
         return plan
@@ -165,16 +146,16 @@ class Scheduler:
             sequence = self._manager.loaded(name, intact)
             if sequence is not None and sequence.is_spoilt:
                 self._retry(sequence)
-        deltas: list[Delta] = []
-        if result.error is not None:
-            for row in plan.rows:
-                if row.sequence_id in self._live:
-                    deltas += self._fail(self._live[row.sequence_id], result.error, written=False)
-            return deltas
-        for sequence_id, drawn in groupby(result.rows, key=lambda sampled: sampled.sequence_id):
-            if sequence_id in self._live:
-                deltas += self._advance(self._live[sequence_id], list(drawn))
-        return deltas
+        if result.error is None:
+            return take_all(self._roster, result.rows, self._manager.cache.root.get("epoch", ""))
+        return [
+            delta
+            for row in plan.rows
+            if row.sequence_id in self._roster.live
+            for delta in self._roster.end(
+                self._roster.live[row.sequence_id], "error", result.error, written=False
+            )
+        ]
 
     def unsaved(self) -> list[Move]:
         """Blocks that a swap tier might keep for another process."""
@@ -183,8 +164,8 @@ class Scheduler:
     def stats(self) -> EngineStats:
         pools = self._manager.pools
         return EngineStats(
-            running=len(self._running),
-            waiting=len(self._waiting),
+            running=len(self._roster.running),
+            waiting=len(self._roster.waiting),
             kv_blocks_used=sum(pool.num_used for pool in pools),
             kv_blocks=sum(pool.num_blocks - 1 for pool in pools),
             preemptions_total=self._preemptions,
@@ -218,13 +199,13 @@ class Scheduler:
         is the sequence itself."""
         scheduled = {row.sequence_id for row in rows}
         while not self._manager.extend(sequence, sequence.num_computed + length):
-            others = [s for s in self._running if s.sequence_id not in scheduled]
+            others = [s for s in self._roster.running if s.sequence_id not in scheduled]
             victim = self._victim.pick(
                 [s for s in others if not s.reserves] or others, self._manager.lost
             )
             self._preempt(victim)
             if victim is sequence:
-                assert self._running, "the pool cannot hold one sequence; the door let it in"
+                assert self._roster.running, "the pool cannot hold one sequence; the door let it in"
                 return False
             if victim in todo:
                 todo.remove(victim)
@@ -232,13 +213,13 @@ class Scheduler:
 
     def _admit(self, budget: int, new: list[NewSequence], rows: list[Row]) -> None:
         """Start waiting sequences in order, each only if memory for it is free."""
-        while self._waiting and budget > 0:
+        while self._roster.waiting and budget > 0:
             sequence = self._next()
             if sequence is None or not self._find_room(sequence):
                 return
-            self._waiting.first(1)[0].times_passed += 1  # or its own, which counts no more
-            self._waiting.remove(sequence)
-            self._run(sequence)
+            self._roster.waiting.first(1)[0].times_passed += 1  # or its own, which counts no more
+            self._roster.waiting.remove(sequence)
+            self._roster.run(sequence)
             self._count_hit(sequence)
             if sequence.num_loading:
                 continue
@@ -250,37 +231,36 @@ class Scheduler:
 
     def _next(self) -> Sequence | None:
         """Who starts next: a beam that others wait for, else as the policy says."""
-        for running in self._running:
+        for running in self._roster.running:
             if running.is_idle:
                 for beam in running.state.alive.values():
-                    if beam in self._waiting:
+                    if beam in self._roster.waiting:
                         return beam
         if self._admits == "all":
-            first = self._waiting.first(self._order.width)
+            first = self._roster.waiting.first(self._order.width)
             return self._order.pick(first, self._manager.count_hit)
-        everyone = self._waiting.first(len(self._waiting)) if self._admits == "begun" else []
+        everyone = (
+            self._roster.waiting.first(len(self._roster.waiting)) if self._admits == "begun" else []
+        )
         return next((s for s in everyone if s.state.has_begun), None)
 
     def _find_room(self, sequence: Sequence) -> bool:
         """Admit a waiting sequence, if there is a place for it and memory. Where all that run wait
         for beams that wait, the last of another request gives way."""
         while True:
-            idle = all(running.is_idle for running in self._running)
-            taken = sum(self._slots_of(running) for running in self._running)
+            idle = all(running.is_idle for running in self._roster.running)
+            taken = sum(self._slots_of(running) for running in self._roster.running)
             if taken + self._slots_of(sequence) <= self._settings.max_num_seqs and (
                 self._manager.admit(sequence, 0.0 if idle else self._settings.watermark)
             ):
                 return True
-            others = [s for s in self._running if s.state is not sequence.state]
+            others = [s for s in self._roster.running if s.state is not sequence.state]
             if not idle or not others:
                 return False
             self._preempt(others[-1])
 
     def _slots_of(self, sequence: Sequence) -> int:
         return min(1 + sequence.state.unborn, self._settings.max_num_seqs)
-
-    def _run(self, sequence: Sequence) -> None:
-        bisect.insort(self._running, sequence, key=lambda s: s.order)
 
     def _count_hit(self, sequence: Sequence) -> None:
         """Resumed sequences find their own blocks again; that is no hit worth counting."""
@@ -290,17 +270,9 @@ class Scheduler:
             self._query_tokens += sequence.num_known
             self._hit_tokens += sequence.num_cached
 
-    def _suspend(self, sequence: Sequence, written: bool = True) -> None:
-        """Take its blocks; it waits to be computed again, as far as it cannot be found."""
-        self._running.remove(sequence)
-        self._manager.free(sequence, written)
-        self._dropped.append(sequence.sequence_id)
-        sequence.likeliest = None
-        self._waiting.push(sequence)
-
     def _preempt(self, sequence: Sequence) -> None:
         lost, state = self._manager.lost(sequence), sequence.state
-        self._suspend(sequence)
+        self._roster.suspend(sequence)
         self._preemptions += 1
         state.preemptions += 1
         if state.preemptions >= self._settings.max_preemptions:
@@ -317,142 +289,8 @@ class Scheduler:
 
     def _retry(self, sequence: Sequence) -> None:
         """A sequence waits again, as what it was to begin with could not be brought back."""
-        self._suspend(sequence, written=False)
+        self._roster.suspend(sequence, written=False)
         sequence.state.prompt_hit = None
-
-    # ---- what came of it ----
-
-    def _advance(self, sequence: Sequence, drawn: list[Sampled]) -> list[Delta]:
-        """Take in a row's draws, one for each child that is born now or was."""
-        if sequence.state.search is not None:
-            return self._search(sequence, sequence.state.search, drawn[0])
-        sequence.state.unborn = 0
-        siblings = [self._fork(sequence, sampled.child) for sampled in drawn[1:]]
-        pairs = zip([sequence, *siblings], drawn, strict=True)
-        return [delta for one, sampled in pairs for delta in self._take(one, sampled)]
-
-    def _take(self, sequence: Sequence, drawn: Sampled) -> list[Delta]:
-        if drawn.error is not None:
-            return self._fail(sequence, drawn.error)
-        reason = stop = None
-        taken = 0
-        while taken < len(drawn.token_ids) and reason is None:
-            reason, stop = sequence.append(drawn.token_ids[taken])
-            taken += 1
-        if reason is not None:
-            self._finish(sequence)
-        delta = Delta(
-            request_id=sequence.request.request_id,
-            index=sequence.child,
-            token_ids=drawn.token_ids[:taken],
-            logprobs=drawn.logprobs and drawn.logprobs[:taken],
-            finish_reason=reason,
-            stop_reason=stop,
-            num_cached_tokens=sequence.state.prompt_hit or 0,
-            miss=sequence.state.miss,
-            epoch=self._manager.cache.root.get("epoch", ""),
-        )
-        return [delta]
-
-    def _search(self, sequence: Sequence, search: BeamSearch, drawn: Sampled) -> list[Delta]:
-        """A beam's likeliest tokens; when all beams have told theirs, the next beams."""
-        state = sequence.state
-        if drawn.error is not None or drawn.logprobs is None:
-            return self._fail(sequence, drawn.error or "the step told no logprobs")
-        sequence.likeliest = drawn.logprobs[0]
-        old = [state.alive[i] for i in range(len(search.beams))]
-        told = [beam.likeliest for beam in old if beam.likeliest is not None]
-        if len(told) < len(old):
-            return []
-        state.unborn = 0
-        parents = search.advance(told)
-        if not search.done:
-            self._next_beams(state, search, [old[i] for i in parents])
-        for beam in old:
-            self._finish(beam)
-        return self._hypotheses(state, search) if search.done else []
-
-    def _next_beams(self, state: RequestState, search: BeamSearch, parents: list[Sequence]) -> None:
-        """Each beam is a fork of the one that it continues, whose place it takes."""
-        for child, parent in enumerate(parents):
-            beam = self._fork(parent, child)
-            beam.token_ids.append(search.beams[child].token_ids[-1])
-
-    def _hypotheses(self, state: RequestState, search: BeamSearch) -> list[Delta]:
-        shown = state.request.params.logprobs is not None
-        return [
-            Delta(
-                request_id=state.request.request_id,
-                index=index,
-                token_ids=found.beam.token_ids,
-                logprobs=found.beam.logprobs if shown else None,
-                finish_reason=search.finish_reason(found),
-                num_cached_tokens=state.prompt_hit or 0,
-                miss=state.miss,
-                score=found.beam.total,
-                epoch=self._manager.cache.root.get("epoch", ""),
-            )
-            for index, found in enumerate(search.hypotheses)
-        ]
-
-    def _fork(self, parent: Sequence, child: int) -> Sequence:
-        """A sequence that shares all blocks of its parent; where too many run, it waits."""
-        token_ids = list(parent.token_ids)
-        forked = self._sequence(parent.state, child, parent.prefix.fork(token_ids))
-        forked.reserves = parent.reserves
-        if len(self._running) < self._settings.max_num_seqs or parent.state.search:
-            self._manager.fork(parent, forked)
-            self._run(forked)
-        else:
-            self._waiting.push(forked)
-        return forked
-
-    def _sequence(self, state: RequestState, child: int, prefix: Prefix) -> Sequence:
-        sequence = Sequence(
-            sequence_id=next(self._numbers),
-            state=state,
-            child=child,
-            order=(self._order.rank(state.request), state.number, child),
-            prefix=prefix,
-            token_ids=prefix.token_ids,
-            reserves=self._settings.admission == "whole",
-        )
-        self._live[sequence.sequence_id] = sequence
-        state.alive[child] = sequence
-        return sequence
-
-    def _fail(self, sequence: Sequence, why: str, written: bool = True) -> list[Delta]:
-        return self._end(sequence, "error", why, written)
-
-    def _end(
-        self, sequence: Sequence, reason: FinishReason, why: str | None = None, written: bool = True
-    ) -> list[Delta]:
-        """End a sequence; in a beam search or before it is forked, the whole request."""
-        state = sequence.state
-        whole = state.search is not None or state.unborn > 0
-        doomed = list(state.alive.values()) if whole else [sequence]
-        for one in doomed:
-            self._finish(one, written)
-        children = range(state.request.params.n) if whole else [sequence.child]
-        request_id = state.request.request_id
-        return [
-            Delta(request_id, [], index=child, finish_reason=reason, error=why)
-            for child in children
-        ]
-
-    def _finish(self, sequence: Sequence, written: bool = True) -> None:
-        """Forget a sequence. `written`: what it has computed may be found by others."""
-        state = sequence.state
-        del self._live[sequence.sequence_id]
-        if state.alive.get(sequence.child) is sequence:  # else another beam has its place
-            del state.alive[sequence.child]
-        if not state.alive:
-            del self._states[state.request.request_id]
-        if self._waiting.remove(sequence):
-            return
-        self._running.remove(sequence)
-        self._manager.free(sequence, written)
-        self._dropped.append(sequence.sequence_id)
 
 
 def _draws(sequence: Sequence) -> tuple[int, ...]:

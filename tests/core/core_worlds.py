@@ -201,7 +201,7 @@ class World:
 
     def check(self) -> None:
         """free + held + null = all; references = occurrences; waste < 1 block; windows slide."""
-        live = [s for s in self.scheduler._live.values() if s.tables]
+        live = [s for s in self.scheduler._roster.live.values() if s.tables]
         for p, pool in enumerate(self.manager.pools):
             held = Counter(
                 block
@@ -228,7 +228,7 @@ class World:
 
     def _introduce(self, new: NewSequence) -> None:
         assert new.sequence_id not in self.known
-        sequence = self.scheduler._live[new.sequence_id]
+        sequence = self.scheduler._roster.live[new.sequence_id]
         self.known[new.sequence_id] = list(new.token_ids)
         self.tables[new.sequence_id] = [[] for _ in self.layout.groups]
         self.roots[new.sequence_id] = (sequence.request.cache_salt,)

@@ -29,7 +29,7 @@ def test_the_cheapest_victim_loses_fewest_tokens():
         world.add(request("a", [1] * 4, 40))
         world.add(request("b", [2] * 6, 9))
         world.add(request("c", [3] * 21, 9))
-        states = dict(world.scheduler._states)
+        states = dict(world.scheduler._roster.states)
         while not any(state.preemptions for state in states.values()):
             world.step()
         lost[victim] = next(name for name, state in states.items() if state.preemptions)
@@ -46,7 +46,7 @@ def test_a_request_is_preempted_only_so_often(most):
     while world.scheduler.has_work:
         world.step()
         world.check()
-        counts |= {name: s.preemptions for name, s in world.scheduler._states.items()}
+        counts |= {name: s.preemptions for name, s in world.scheduler._roster.states.items()}
     assert max(counts.values()) == most
     assert set(world.ended) == set(counts) | set(world.ended)
 

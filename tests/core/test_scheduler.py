@@ -35,7 +35,7 @@ def test_a_resumed_long_sequence_leaves_a_token_for_everyone_behind_it():
     for _ in range(30):
         world.step()
     scheduler = world.scheduler
-    scheduler._preempt(scheduler._running[0])
+    scheduler._preempt(scheduler._roster.running[0])
     world.step()
     plan = world.plan()
     assert lengths(plan) == [8, 1, 1]

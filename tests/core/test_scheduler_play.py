@@ -132,7 +132,7 @@ class SchedulerPlay(RuleBasedStateMachine):
 
     @rule()
     def reset(self):
-        busy = any(s.tables for s in self.world.scheduler._live.values())
+        busy = any(s.tables for s in self.world.scheduler._roster.live.values())
         idle = not busy and not self.world.loads
         assert self.world.manager.reset() == idle
         if idle:
@@ -148,7 +148,7 @@ class SchedulerPlay(RuleBasedStateMachine):
         if not hasattr(self, "world"):
             return
         alone = self.world.settings.admission == "whole"
-        for state in self.world.scheduler._states.values():
+        for state in self.world.scheduler._roster.states.values():
             if state.request.params.n == 1:
                 assert state.preemptions <= self.world.settings.max_preemptions
                 assert not alone or state.preemptions == 0

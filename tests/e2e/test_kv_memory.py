@@ -176,7 +176,7 @@ def test_eight_answers_cost_one_prompt_and_hold_the_least_blocks(model, impl):
     engine.add(llm._door.request(prompt, params, request_id="r"))
     while engine.has_work:
         engine.step()
-        live = list(engine._scheduler._live.values())
+        live = list(engine._scheduler._roster.live.values())
         if len(live) == 8:  # after the step that drew their latest tokens
             assert engine.stats.kv_blocks_used == least(manager, 403, live[0].num_computed)
     assert engine.stats.computed_tokens_total == 403 + 8 * 20

@@ -97,7 +97,7 @@ def with_urgent_neighbours(llm, prompt: list[int], name: str) -> list[int]:
     for step in count():
         if not engine.has_work:
             return tokens
-        running = [s for s in scheduler._running if s.request.request_id == name]
+        running = [s for s in scheduler._roster.running if s.request.request_id == name]
         if step % 6 == 3 and running:
             scheduler._preempt(running[0])
             everything = [rng.randrange(VOCAB) for _ in range(140)]

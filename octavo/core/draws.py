@@ -1,0 +1,97 @@
+"""What becomes of what was drawn: tokens, forks, beams, ends."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from itertools import groupby
+
+from octavo.base.output import Delta
+from octavo.base.plan import Sampled
+from octavo.core.beam_search import BeamSearch
+from octavo.core.roster import Roster
+from octavo.core.sequence import RequestState, Sequence
+
+
+def take_all(roster: Roster, rows: Iterable[Sampled], epoch: str) -> list[Delta]:
+    """Take in a step's draws; sequences aborted meanwhile are passed over. `epoch`: of the weights
+    that drew them."""
+    deltas: list[Delta] = []
+    for sequence_id, drawn in groupby(rows, key=lambda sampled: sampled.sequence_id):
+        if sequence_id in roster.live:
+            deltas += _advance(roster, roster.live[sequence_id], list(drawn), epoch)
+    return deltas
+
+
+def _advance(roster: Roster, sequence: Sequence, drawn: list[Sampled], epoch: str) -> list[Delta]:
+    """A row's draws, one for each child that is born now or was."""
+    if sequence.state.search is not None:
+        return _search(roster, sequence, sequence.state.search, drawn[0], epoch)
+    sequence.state.unborn = 0
+    siblings = [roster.fork(sequence, sampled.child) for sampled in drawn[1:]]
+    pairs = zip([sequence, *siblings], drawn, strict=True)
+    return [delta for one, sampled in pairs for delta in _take(roster, one, sampled, epoch)]
+
+
+def _take(roster: Roster, sequence: Sequence, drawn: Sampled, epoch: str) -> list[Delta]:
+    if drawn.error is not None:
+        return list(roster.end(sequence, "error", drawn.error))
+    reason = stop = None
+    taken = 0
+    while taken < len(drawn.token_ids) and reason is None:
+        reason, stop = sequence.append(drawn.token_ids[taken])
+        taken += 1
+    if reason is not None:
+        roster.finish(sequence)
+    delta = Delta(
+        request_id=sequence.request.request_id,
+        index=sequence.child,
+        token_ids=drawn.token_ids[:taken],
+        logprobs=drawn.logprobs and drawn.logprobs[:taken],
+        finish_reason=reason,
+        stop_reason=stop,
+        num_cached_tokens=sequence.state.prompt_hit or 0,
+        miss=sequence.state.miss,
+        epoch=epoch,
+    )
+    return [delta]
+
+
+def _search(
+    roster: Roster, sequence: Sequence, search: BeamSearch, drawn: Sampled, epoch: str
+) -> list[Delta]:
+    """A beam's likeliest tokens; when all beams have told theirs, the next beams: each is a fork of
+    the one that it continues."""
+    state = sequence.state
+    if drawn.error is not None or drawn.logprobs is None:
+        return list(roster.end(sequence, "error", drawn.error or "the step told no logprobs"))
+    sequence.likeliest = drawn.logprobs[0]
+    old = [state.alive[i] for i in range(len(search.beams))]
+    told = [beam.likeliest for beam in old if beam.likeliest is not None]
+    if len(told) < len(old):
+        return []
+    state.unborn = 0
+    parents = search.advance(told)
+    for child, parent in enumerate(parents if not search.done else ()):
+        beam = roster.fork(old[parent], child)
+        beam.token_ids.append(search.beams[child].token_ids[-1])
+    for beam in old:
+        roster.finish(beam)
+    return _hypotheses(state, search, epoch) if search.done else []
+
+
+def _hypotheses(state: RequestState, search: BeamSearch, epoch: str) -> list[Delta]:
+    shown = state.request.params.logprobs is not None
+    return [
+        Delta(
+            request_id=state.request.request_id,
+            index=index,
+            token_ids=found.beam.token_ids,
+            logprobs=found.beam.logprobs if shown else None,
+            finish_reason=search.finish_reason(found),
+            num_cached_tokens=state.prompt_hit or 0,
+            miss=state.miss,
+            score=found.beam.total,
+            epoch=epoch,
+        )
+        for index, found in enumerate(search.hypotheses)
+    ]
