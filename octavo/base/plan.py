@@ -81,7 +81,7 @@ class TokenLogprobs(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Sampled(msgspec.Struct, frozen=True):
-    """What a row drew for one child, or why it could not (that row alone fails). The first of
+    """What a row drew for one child, or why it could not (that row alone fails). The last of
     several children is the sequence itself."""
 
     sequence_id: int

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from itertools import groupby
 
 from octavo.base.output import Delta
 from octavo.base.plan import Sampled
@@ -16,20 +15,17 @@ def take_all(roster: Roster, rows: Iterable[Sampled], epoch: str) -> list[Delta]
     """Take in a step's draws; sequences aborted meanwhile are passed over. `epoch`: of the weights
     that drew them."""
     deltas: list[Delta] = []
-    for sequence_id, drawn in groupby(rows, key=lambda sampled: sampled.sequence_id):
-        if sequence_id in roster.live:
-            deltas += _advance(roster, roster.live[sequence_id], list(drawn), epoch)
+    for drawn in rows:
+        sequence = roster.live.get(drawn.sequence_id)
+        if sequence is None:
+            continue
+        if drawn.child != sequence.child:
+            sequence = roster.fork(sequence, drawn.child)
+        if sequence.state.search is not None:
+            deltas += _search(roster, sequence, sequence.state.search, drawn, epoch)
+        else:
+            deltas += _take(roster, sequence, drawn, epoch)
     return deltas
-
-
-def _advance(roster: Roster, sequence: Sequence, drawn: list[Sampled], epoch: str) -> list[Delta]:
-    """A row's draws, one for each child that is born now or was."""
-    if sequence.state.search is not None:
-        return _search(roster, sequence, sequence.state.search, drawn[0], epoch)
-    sequence.state.unborn = 0
-    siblings = [roster.fork(sequence, sampled.child) for sampled in drawn[1:]]
-    pairs = zip([sequence, *siblings], drawn, strict=True)
-    return [delta for one, sampled in pairs for delta in _take(roster, one, sampled, epoch)]
 
 
 def _take(roster: Roster, sequence: Sequence, drawn: Sampled, epoch: str) -> list[Delta]:
@@ -69,7 +65,6 @@ def _search(
     told = [beam.likeliest for beam in old if beam.likeliest is not None]
     if len(told) < len(old):
         return []
-    state.unborn = 0
     parents = search.advance(told)
     for child, parent in enumerate(parents if not search.done else ()):
         beam = roster.fork(old[parent], child)

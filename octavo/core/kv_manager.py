@@ -46,6 +46,8 @@ class KVManager:
         self._groups = layout.groups
         self._number_of = [layout.pool_of(g) for g in range(len(layout.groups))]  # of the pool
         self._pool_of = [self.pools[p] for p in self._number_of]
+        self._all_groups = range(len(self._groups))
+        self._windows = [(g, group) for g, group in enumerate(self._groups) if group.window]
         self._holders: dict[int, Sequence] = {}  # sequences that have blocks
 
     def complete(self, plan: StepPlan) -> StepPlan:
@@ -87,7 +89,7 @@ class KVManager:
         others have reserved."""
         self._slide(sequence)
         block, inside = divmod(sequence.num_computed, self.block_size)
-        shared = [g for g in self._all_groups if inside and self._is_shared(g, sequence, inside)]
+        shared = [g for g in self._all_groups if self._is_shared(g, sequence, inside)]
         missing = -(-upto // self.block_size) - len(sequence.tables[0])
         if not missing and not shared:
             return True
@@ -188,10 +190,6 @@ class KVManager:
 
     # ---- inside ----
 
-    @property
-    def _all_groups(self) -> range:
-        return range(len(self._groups))
-
     def _adopt(self, sequence: Sequence, hit: Hit) -> None:
         for pool, table in zip(self._pool_of, hit.tables, strict=True):
             # Every hit before any allocation, which could evict it.
@@ -234,7 +232,9 @@ class KVManager:
 
     def _is_shared(self, group: int, sequence: Sequence, inside: int) -> bool:
         """Whether writing behind the first `inside` tokens of its last block would be seen by
-        others."""
+        others; the block is full, or there is none, where that is none."""
+        if not inside:
+            return False
         pool, block = self._pool_of[group], sequence.tables[group][-1]
         return pool.refs(block) > 1 or pool.index.tokens(block) > inside
 
@@ -245,7 +245,7 @@ class KVManager:
 
     def _slide(self, sequence: Sequence) -> None:
         """Free the blocks that no token to come can see; the null block keeps their place."""
-        for g, group in enumerate(self._groups):
+        for g, group in self._windows:
             first = group.first_seen(sequence.num_computed) // self.block_size
             slid, table = sequence.slid[g], sequence.tables[g]
             if first > slid:

@@ -56,6 +56,7 @@ class Roster:
         """A sequence that shares all blocks of its parent; where too many run, it waits."""
         forked = self._sequence(parent.state, child, parent.prefix.fork(list(parent.token_ids)))
         forked.reserves = parent.reserves
+        forked.state.unborn = max(0, forked.state.unborn - 1)
         if len(self.running) < self._most or parent.state.search:
             self._manager.fork(parent, forked)
             self.run(forked)

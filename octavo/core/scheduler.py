@@ -197,8 +197,8 @@ class Scheduler:
     ) -> bool:
         """Find blocks for a running sequence, at the cost of one that has no row yet; False if that
         is the sequence itself."""
-        scheduled = {row.sequence_id for row in rows}
         while not self._manager.extend(sequence, sequence.num_computed + length):
+            scheduled = {row.sequence_id for row in rows}
             others = [s for s in self._roster.running if s.sequence_id not in scheduled]
             victim = self._victim.pick(
                 [s for s in others if not s.reserves] or others, self._manager.lost
@@ -294,11 +294,13 @@ class Scheduler:
 
 
 def _draws(sequence: Sequence) -> tuple[int, ...]:
-    """Children whose next token its last row draws: itself, and those to be forked from it."""
+    """Children whose next token its row draws: those to be forked from it, then itself."""
     if sequence.num_computed < sequence.num_known:
         return ()
-    unborn = 0 if sequence.state.search else sequence.state.unborn
-    return tuple(range(sequence.child, sequence.child + 1 + unborn))
+    own, unborn = sequence.child, sequence.state.unborn
+    if not unborn or sequence.state.search:
+        return (own,)
+    return (*range(own + 1, own + 1 + unborn), own)
 
 
 def _introduce(sequence: Sequence) -> NewSequence:

@@ -96,12 +96,11 @@ class Sequence:
     def append(self, token_id: int) -> tuple[FinishReason | None, int | None]:
         """Add a generated token; why it ends the sequence, if it does, and the stop id."""
         self.token_ids.append(token_id)
-        request = self.request
-        if self.num_generated >= request.params.min_tokens:
+        request, generated = self.request, self.num_generated
+        if generated >= request.params.min_tokens:
             if token_id in request.eos_token_ids:
                 return "stop", None
             if token_id in request.params.stop_ids:
                 return "stop", token_id
-        if self.num_known >= self.state.final_len:
-            return "length", None
-        return None, None
+        assert request.params.max_tokens is not None, "the door left it open"
+        return ("length", None) if generated >= request.params.max_tokens else (None, None)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import groupby
 
 import numpy as np
 
@@ -77,6 +76,7 @@ class States:
                     table.extend(blocks)
 
     def learn(self, result: StepResult) -> None:
-        """The first draw of a row is the sequence's own; forks are introduced with theirs."""
-        for sequence_id, drawn in groupby(result.rows, key=lambda sampled: sampled.sequence_id):
-            self._states[sequence_id].tokens.extend(next(drawn).token_ids)
+        """The last draw of a row is the sequence's own; forks are introduced with theirs."""
+        own = {drawn.sequence_id: drawn.token_ids for drawn in result.rows}
+        for sequence_id, token_ids in own.items():
+            self._states[sequence_id].tokens.extend(token_ids)

@@ -152,7 +152,7 @@ class World:
             for child in row.draws:
                 drawn.append(self._draw(row, child, tokens[len(drawn) % len(tokens)]))
             if row.draws:
-                self.known[row.sequence_id] += drawn[-len(row.draws)].token_ids
+                self.known[row.sequence_id] += drawn[-1].token_ids
         result = StepResult(plan.step, drawn, loaded=self._loaded())
         return self._deliver(self.scheduler.update(plan, result))
 

@@ -52,7 +52,7 @@ def test_arrays_equal_a_plain_account_of_rows():
             blocks = [[rng.randrange(1, 2**30) for _ in range(wanted)] for _ in range(2)]
             for table, more in zip(tables[s], blocks, strict=True):
                 table[kept:] = more
-            draws = tuple(range(rng.randint(1, 3))) if computed[s] == len(known[s]) else ()
+            draws = (*range(1, rng.randint(1, 3)), 0) if computed[s] == len(known[s]) else ()
             rows.append(Row(s, start, length, kept, blocks, draws))
         plan = StepPlan(step, new, rows, dropped)
         states.follow(plan)
