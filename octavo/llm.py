@@ -88,12 +88,12 @@ class LLM:
 
     def reset_prefix_cache(self) -> bool:
         """Forget all cached KV; False, with nothing changed, while a request holds some."""
-        return self._local.engine.reset_prefix_cache()
+        return self._local.call(lambda engine: engine.reset_prefix_cache())
 
     def close(self) -> None:
         """End what works in the background. With `kv_swap_dir`, what the cache holds is kept for
         the next start."""
-        self._local.engine.close()
+        self._local.call(lambda engine: engine.close())
 
     @property
     def info(self) -> EngineInfo:

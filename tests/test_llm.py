@@ -165,6 +165,16 @@ def test_an_interrupt_in_a_step_leaves_nothing_behind(llm, place, monkeypatch):
     assert len(again.outputs[0].token_ids) == 8
 
 
+def test_an_interrupt_in_one_stream_does_not_silence_another(llm, monkeypatch):
+    first, second = llm.stream(PROMPT, LONG), llm.stream([7, 8], LONG)
+    next(first), next(second)
+    with monkeypatch.context() as patch:
+        break_next(patch, llm, "sample", KeyboardInterrupt())
+        with pytest.raises(KeyboardInterrupt):
+            list(first)
+    assert [piece.finish_reason for piece in second][-1] == "error"
+
+
 def break_next(patch, llm, place, error):
     def broken(*_):
         raise error

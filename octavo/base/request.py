@@ -19,6 +19,6 @@ class Request(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     params: SamplingParams
     eos_token_ids: tuple[int, ...] = ()  # empty with ignore_eos
     priority: int = 0  # lower runs first, under the priority policy
-    cache_salt: str = ""  # requests with different salts never share KV
+    cache_salt: str = ""  # KV is shared by equal salts only; without one, within an owner only
     owner: str = ""  # whose it is: misses are explained by an owner's own requests only
     fork_of: str = ""  # request that it goes on from: what that one has computed is found whole

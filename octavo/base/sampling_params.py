@@ -16,6 +16,7 @@ MAX_LENGTH_PENALTY = 100.0
 MAX_LOGPROBS = 20
 MAX_STOP_STRINGS = 16
 MAX_STOP_LENGTH = 1024  # characters
+MAX_STOP_TOKEN_IDS = 1024
 MAX_LOGIT_BIAS = 1024  # entries
 SEED_LIMIT = 2**63  # seeds are signed 64-bit on the wire of every client API
 
@@ -126,6 +127,11 @@ class SamplingParams(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tr
                 raise RequestError(
                     f"stop strings must have 1 to {MAX_STOP_LENGTH} characters", "stop"
                 )
+        if len(self.stop_ids) > MAX_STOP_TOKEN_IDS:
+            raise RequestError(
+                f"stop_token_ids has {len(self.stop_ids)} ids; at most {MAX_STOP_TOKEN_IDS}",
+                "stop_token_ids",
+            )
         for token in self.stop_ids:
             _integer("stop_token_ids", token, 0)
         if stop and not self.detokenize:

@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from heapq import nlargest
+from operator import itemgetter
 from typing import Literal
 
 from octavo.base.plan import TokenLogprobs
@@ -57,23 +59,24 @@ class BeamSearch:
     def advance(self, drawn: Sequence[TokenLogprobs]) -> list[int]:
         """Take each beam's likeliest tokens; for each of the new `beams` the index of the old one
         that it continues."""
-        found = [
-            (self.beams[i].total + logprob, i, rank)
+        found = (
+            (self.beams[i].total + logprob, i, rank, token)
             for i, position in enumerate(drawn)
-            for rank, (_, logprob) in enumerate(position.top)
-        ]
-        found.sort(key=lambda one: -one[0])
-        kept: list[tuple[int, Beam]] = []
-        for place, (total, i, rank) in enumerate(found[: self.num_logprobs]):
-            beam = self._continue(self.beams[i], drawn[i], rank, total)
-            if not self._stopped(beam):
-                kept.append((i, beam))
-            elif place < self._width:
-                self._add(beam)
+            for rank, (token, logprob) in enumerate(position.top)
+        )
+        best = nlargest(self.num_logprobs, found, key=itemgetter(0))
+        last = len(self.beams[0].token_ids) + 1 >= self._max_tokens
+        ended = [last or token in self._stops for *_, token in best]
+        for (total, i, rank, _), stops in zip(best[: self._width], ended, strict=False):
+            if stops:
+                self._add(self._continue(self.beams[i], drawn[i], rank, total))
         self.hypotheses = self.hypotheses[: self._width]
-        self.beams = [beam for _, beam in kept[: self._width]]
+        on = [one for one, stops in zip(best, ended, strict=True) if not stops][: self._width]
+        self.beams = [
+            self._continue(self.beams[i], drawn[i], rank, total) for total, i, rank, _ in on
+        ]
         self.done = not self.beams or self._is_settled()
-        return [i for i, _ in kept[: self._width]]
+        return [i for _, i, _, _ in on]
 
     def finish_reason(self, hypothesis: Hypothesis) -> Literal["stop", "length"]:
         return "stop" if hypothesis.beam.token_ids[-1] in self._stops else "length"
@@ -82,9 +85,6 @@ class BeamSearch:
         token, logprob = drawn.top[rank]
         shown = TokenLogprobs(token, logprob, rank + 1, drawn.top[: self._shown])
         return Beam(total, [*beam.token_ids, token], [*beam.logprobs, shown])
-
-    def _stopped(self, beam: Beam) -> bool:
-        return beam.token_ids[-1] in self._stops or len(beam.token_ids) >= self._max_tokens
 
     def _add(self, beam: Beam) -> None:
         score = beam.total / len(beam.token_ids) ** self._penalty

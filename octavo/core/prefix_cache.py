@@ -125,7 +125,9 @@ class PrefixCache:
         return [(pool, block, name) for pool, block, name in named if not self._moves.has(name)]
 
     def _root_of(self, request: Request) -> Mapping[str, str]:
-        return self.root | {"salt": request.cache_salt}
+        """Without a salt, requests share with those of their owner alone."""
+        own = "" if request.cache_salt else request.owner
+        return self.root | {"salt": request.cache_salt, "owner": own}
 
     def _gone(self, pool: int, block: int) -> None:
         """A block's content is given up."""

@@ -41,6 +41,7 @@ class Scheduler:
         reserve = settings.admission == "whole"
         self._roster = Roster(manager, self._order, settings.max_num_seqs, reserve)
         self._steps = 0
+        self._begun_loading: list[Sequence] = []  # in the step that is planned
         self._admits: Literal["all", "begun", "nobody"] = "all"
         self._preemptions = 0
         self._copies = 0
@@ -118,6 +119,7 @@ class Scheduler:
     def schedule(self) -> StepPlan:
         """Plan one step. Advances `num_computed`, as if the step had been computed."""
         self._manager.cache.begin()
+        self._begun_loading = []
         new: list[NewSequence] = []
         rows: list[Row] = []
         preempted = self._preemptions
@@ -148,6 +150,9 @@ class Scheduler:
                 self._retry(sequence)
         if result.error is None:
             return take_all(self._roster, result.rows, self._manager.cache.root.get("epoch", ""))
+        for sequence in self._begun_loading:  # may hold what a row should have written
+            if sequence.tables:
+                self._roster.suspend(sequence, written=False)
         return [
             delta
             for row in plan.rows
@@ -205,7 +210,8 @@ class Scheduler:
             )
             self._preempt(victim)
             if victim is sequence:
-                assert self._roster.running, "the pool cannot hold one sequence; the door let it in"
+                left = self._roster.running or self._manager.is_loading
+                assert left, "the pool cannot hold one sequence; the door let it in"
                 return False
             if victim in todo:
                 todo.remove(victim)
@@ -222,6 +228,7 @@ class Scheduler:
             self._roster.run(sequence)
             self._count_hit(sequence)
             if sequence.num_loading:
+                self._begun_loading.append(sequence)
                 continue
             length = min(sequence.num_known - sequence.num_computed, budget)
             there = self._manager.extend(sequence, sequence.num_computed + length)
@@ -254,10 +261,12 @@ class Scheduler:
                 self._manager.admit(sequence, 0.0 if idle else self._settings.watermark)
             ):
                 return True
-            others = [s for s in self._roster.running if s.state is not sequence.state]
-            if not idle or not others:
+            if not idle or not self._roster.running:
                 return False
-            self._preempt(others[-1])
+            others = [s for s in self._roster.running if s.state is not sequence.state]
+            # Beams that wait for this one alone may hold a second copy of what they share.
+            for victim in others[-1:] or list(self._roster.running):
+                self._preempt(victim)
 
     def _slots_of(self, sequence: Sequence) -> int:
         return min(1 + sequence.state.unborn, self._settings.max_num_seqs)
@@ -289,8 +298,12 @@ class Scheduler:
 
     def _retry(self, sequence: Sequence) -> None:
         """A sequence waits again, as what it was to begin with could not be brought back."""
+        state = sequence.state
         self._roster.suspend(sequence, written=False)
-        sequence.state.prompt_hit = None
+        if sequence.num_generated == 0 and state.preemptions == 0:  # it has not begun at all
+            self._query_tokens -= sequence.num_known
+            self._hit_tokens -= state.prompt_hit or 0
+            state.prompt_hit = None
 
 
 def _draws(sequence: Sequence) -> tuple[int, ...]:

@@ -13,7 +13,7 @@ from octavo.base.sampling_params import SEED_LIMIT, SamplingParams
 from octavo.engine.info import EngineInfo
 
 MAX_SALT = 128  # characters
-MAX_BEAM_STOPS = 8  # each makes as many more continuations be looked at as there are beams
+MAX_BEAM_STOPS = 4  # each makes as many more continuations be looked at as there are beams
 
 
 class Door:

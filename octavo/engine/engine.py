@@ -30,6 +30,7 @@ class Engine:
         self._scheduler = scheduler
         self._executor = executor
         self._weights = weights
+        self._outbox: list[Delta] = []  # what nobody has been given yet
 
     @property
     def has_work(self) -> bool:
@@ -63,68 +64,82 @@ class Engine:
             ticket = self._executor.submit(plan)
             result = self._executor.finish(ticket)
         except BaseException:  # Ctrl-C: the step has not written what the plan says
-            self._scheduler.update(plan, StepResult(plan.step, [], error="interrupted"))
+            failed = StepResult(plan.step, [], error="interrupted")
+            self._outbox += self._scheduler.update(plan, failed)
             raise
-        return self._scheduler.update(plan, result)
+        self._outbox += self._scheduler.update(plan, result)
+        return self.take_deltas()
 
-    def update_weights(self, source: Source, in_flight: InFlight) -> list[Delta]:
+    def take_deltas(self) -> list[Delta]:
+        """What steps have brought that nobody was given."""
+        deltas, self._outbox = self._outbox, []
+        return deltas
+
+    def update_weights(self, source: Source, in_flight: InFlight) -> None:
         """Other weights in place of these, without a restart. No KV of the old ones is found by
         what is computed with the new; where these come back, it is found again.
-
-        Returns the deltas of requests that had begun.
 
         Raises:
             ModelError: a tensor cannot be read, is unknown, or is of another shape. Nothing has
                 changed then.
         """
         weights = self._weights.replaced(source)
-        deltas = self._quiet(in_flight)
         if not self.is_asleep:
-            self._executor.load(weights.checkpoint)
+            self._quiet(in_flight)
+            self._exchange(weights)
         self._weights = weights
         self._scheduler.begin_epoch(weights.epoch)
-        return deltas
 
-    def sleep(self, in_flight: InFlight) -> list[Delta]:
-        """Free weights and KV memory until `wake_up`; requests may wait meanwhile.
-
-        Returns the deltas of requests that had begun.
-        """
+    def sleep(self, in_flight: InFlight) -> None:
+        """Free weights and KV memory until `wake_up`; no step can be made meanwhile."""
         if self.is_asleep:
-            return []
-        deltas = self._quiet(in_flight)
-        emptied = self._scheduler.reset_prefix_cache()
+            return
+        self._quiet(in_flight)
+        emptied = self.reset_prefix_cache()
         assert emptied, "a sequence holds blocks"
         self._executor.unload()
         self.is_asleep = True
-        return deltas
 
-    def wake_up(self) -> list[Delta]:
-        """Load the weights that were in use; there are no deltas."""
+    def wake_up(self) -> None:
+        """Load the weights that were in use."""
         if self.is_asleep:
             self._executor.load(self._weights.checkpoint)
             self.is_asleep = False
-        return []
 
     def reset_prefix_cache(self) -> bool:
         """Forget all cached KV; False, with nothing changed, where a request holds some."""
-        return self._scheduler.reset_prefix_cache()
+        emptied = self._scheduler.reset_prefix_cache()
+        if emptied and not self.is_asleep:
+            self._settle()
+        return emptied
 
     def close(self) -> None:
         """End what works besides; nothing may be asked any more."""
         self._executor.close(self._scheduler.unsaved())
 
-    def _quiet(self, in_flight: InFlight) -> list[Delta]:
+    def _exchange(self, weights: CurrentWeights) -> None:
+        """Load other weights; these again where that fails, with nothing cached."""
+        try:
+            self._executor.load(weights.checkpoint)
+        except BaseException:
+            self._executor.load(self._weights.checkpoint)
+            self._scheduler.reset_prefix_cache()
+            raise
+
+    def _quiet(self, in_flight: InFlight) -> None:
         """No sequence holds blocks after this."""
-        deltas: list[Delta] = []
         if in_flight == "finish":
             with self._scheduler.admitting("begun"):
                 while self._scheduler.has_begun:
-                    deltas += self.step()
+                    self._outbox = self.step()
         elif in_flight == "abort":
-            deltas += self._scheduler.abort_begun()
+            self._outbox += self._scheduler.abort_begun()
         self._scheduler.suspend()
+        self._settle()
+
+    def _settle(self) -> None:
+        """Have the swap tier follow, and wait for what comes back from it."""
         with self._scheduler.admitting("nobody"):
+            self._outbox = self.step()
             while self._scheduler.is_loading:
-                deltas += self.step()
-        return deltas
+                self._outbox = self.step()

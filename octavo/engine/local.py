@@ -5,10 +5,13 @@ from __future__ import annotations
 import threading
 from collections import deque
 from collections.abc import Callable, Collection, Generator, Sequence
+from typing import TypeVar
 
 from octavo.base.output import Delta
 from octavo.base.request import Request
 from octavo.engine.engine import Engine
+
+T = TypeVar("T")
 
 
 class LocalEngine:
@@ -57,10 +60,13 @@ class LocalEngine:
         if child in self._unfinished.get(request_id, ()):
             self._ended(request_id, child)
 
-    def call(self, change: Callable[[Engine], list[Delta]]) -> None:
+    def call(self, change: Callable[[Engine], T]) -> T:
         """Do something between steps; deltas that it brings go to their owners."""
         with self._lock:
-            self._hand_out(change(self.engine))
+            try:
+                return change(self.engine)
+            finally:
+                self._hand_out(self.engine.take_deltas())
 
     def _ended(self, request_id: str, child: int) -> None:
         self._unfinished[request_id].remove(child)

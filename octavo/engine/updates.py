@@ -68,13 +68,14 @@ def _read(source: Source) -> dict[str, RawTensor]:
 
 
 def _raw(name: str, tensor: Any) -> RawTensor:
-    """A numpy array or a torch tensor."""
+    """A copy of a numpy array or a torch tensor, which may be trained on."""
     if hasattr(tensor, "detach"):
         import torch
 
         tensor = tensor.detach().cpu().contiguous()
         if tensor.dtype == torch.bfloat16:
-            return RawTensor("bfloat16", tensor.view(torch.int16).numpy().view(np.uint16))
+            bits = tensor.view(torch.int16).numpy().view(np.uint16)
+            return RawTensor("bfloat16", bits.copy())
         tensor = tensor.numpy()
     dtypes: dict[str, Dtype] = {"float32": "float32", "float16": "float16"}
     dtype = dtypes.get(str(getattr(tensor, "dtype", None)))
@@ -83,4 +84,4 @@ def _raw(name: str, tensor: Any) -> RawTensor:
             f"{name} must be an array or tensor of {', '.join(STORED)}, got "
             f"{getattr(tensor, 'dtype', type(tensor).__name__)}"
         )
-    return RawTensor(dtype, np.asarray(tensor))
+    return RawTensor(dtype, np.array(tensor))

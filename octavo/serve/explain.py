@@ -102,6 +102,7 @@ def _dense(text: str) -> str:
 
 def _changes(before: str, after: str) -> bool:
     """Whether the words at the place look like what is another at every request."""
-    left, right = re.search(r"\S*$", before), re.match(r"\s*\S*", after)
+    left = re.search(r"\S*$", before[-SHOWN:])
+    right = re.match(r"\s*\S*", after[:SHOWN])
     assert left and right, "both patterns match the empty text"
     return _CHANGES.search(left[0] + right[0]) is not None

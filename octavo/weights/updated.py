@@ -22,11 +22,14 @@ Digests = dict[str, str]  # of each tensor, hexadecimal sha256
 
 
 class UpdatedCheckpoint(Checkpoint):
-    """`tensors` in place of those of `base`."""
+    """`tensors` in place of those of `base`; those that an earlier update put there stay."""
 
     def __init__(self, base: Checkpoint, tensors: Mapping[str, RawTensor]) -> None:
         self._base = base
-        self._tensors = tensors
+        self._tensors = dict(tensors)
+        if isinstance(base, UpdatedCheckpoint):
+            self._base = base._base
+            self._tensors = base._tensors | self._tensors
 
     def identity(self) -> str:
         return f"{self._base.identity()} with {len(self._tensors)} tensors replaced"

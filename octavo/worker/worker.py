@@ -75,10 +75,13 @@ class Worker:
 
     def load(self, checkpoint: Checkpoint) -> None:
         """Weights in the place of others, or after `unload`."""
-        if hasattr(self, "_runner"):
-            self._runner.update(checkpoint)
-        else:
+        if not hasattr(self, "_runner"):
             self._runner = self._make(checkpoint)
+            return
+        runner = self._runner
+        del self._runner  # if it cannot be updated, the next load makes another
+        runner.update(checkpoint)
+        self._runner = runner
 
     def unload(self) -> None:
         """Free weights and KV memory; no step may come before `load`."""
@@ -120,13 +123,15 @@ class Worker:
         """What the plan moves before its rows are computed."""
         if self._swap is None:
             return self._copy(plan.copies)
-        for move in plan.saves:
-            self._swap.save(move.name, self._page(move))
-        self._copy(plan.copies)
-        for move in plan.loads:
-            self._swap.load(move.name, self._page(move))
-        for name in plan.discards:
-            self._swap.discard(name)
+        try:
+            for move in plan.saves:
+                self._swap.save(move.name, self._page(move))
+            self._copy(plan.copies)
+        finally:  # whatever happens, a load that was planned begins, and so ends
+            for move in plan.loads:
+                self._swap.load(move.name, self._page(move))
+            for name in plan.discards:
+                self._swap.discard(name)
 
     def _page(self, move: Move) -> np.ndarray:
         page: np.ndarray = self._runner.pages(move.pool)[move.block]

@@ -87,6 +87,7 @@ class World:
         prefix_caching: bool = True,
         prefix_index: str = "hash",
         swap: int = 0,
+        pace: float = 0.7,
         **settings: object,
     ) -> None:
         self.layout = kv
@@ -102,6 +103,7 @@ class World:
         )
         self.saved: dict[str, list[tuple[object, ...]]] = {}  # the swap tier
         self.loads: deque[Move] = deque()  # under way
+        self.pace = pace  # how likely the next load ends in a step
         self.rng = random.Random(0)
         self.num_loaded = self.num_spoilt = 0
         self.scheduler = Scheduler(self.settings, self.manager)
@@ -159,7 +161,7 @@ class World:
     def _loaded(self) -> list[tuple[str, bool]]:
         """Some of the loads end, a few of them spoilt."""
         ended = []
-        while self.loads and self.rng.random() < 0.7:
+        while self.loads and self.rng.random() < self.pace:
             move = self.loads.popleft()
             intact = move.name in self.saved and self.rng.random() < 0.9
             if intact:
@@ -231,7 +233,9 @@ class World:
         sequence = self.scheduler._roster.live[new.sequence_id]
         self.known[new.sequence_id] = list(new.token_ids)
         self.tables[new.sequence_id] = [[] for _ in self.layout.groups]
-        self.roots[new.sequence_id] = (sequence.request.cache_salt,)
+        salt, owner = sequence.request.cache_salt, sequence.request.owner
+        epoch = self.manager.cache.root.get("epoch", "")
+        self.roots[new.sequence_id] = (salt, "" if salt else owner, epoch)
         beams = sequence.request.params.use_beam_search
         self.wanted[new.sequence_id] = (new.logprobs or 0) if beams else 0
 

@@ -32,6 +32,7 @@ class SchedulerPlay(RuleBasedStateMachine):
         admission=st.sampled_from(["prompt", "prompt", "whole"]),
         max_preemptions=st.integers(1, 3),
         swap=st.sampled_from([0, 0, 100, 10_000]),
+        pace=st.sampled_from([0.05, 0.7]),
     )
     def start(self, shape, caching, index, seqs, extra, swap, **settings):
         self.world = World(
@@ -52,12 +53,13 @@ class SchedulerPlay(RuleBasedStateMachine):
         max_tokens=st.integers(1, 24),
         priority=st.integers(0, 2),
         salt=st.sampled_from(["", "", "s"]),
+        owner=st.sampled_from(["", "", "s"]),
         n=st.sampled_from([1, 1, 1, 2, 3, 5]),
     )
-    def add(self, prefix, tail, max_tokens, priority, salt, n):
+    def add(self, prefix, tail, max_tokens, priority, salt, owner, n):
         prompt = [1] * (prefix * BLOCK) + tail
         most = min(max_tokens, LONGEST - len(prompt))
-        self._add(prompt, most, {"n": n}, priority=priority, cache_salt=salt)
+        self._add(prompt, most, {"n": n}, priority=priority, cache_salt=salt, owner=owner)
 
     @rule(
         prompt=st.lists(st.integers(1, 2), min_size=1, max_size=9),
@@ -89,7 +91,7 @@ class SchedulerPlay(RuleBasedStateMachine):
         prompt = known[: max(1, len(known) - back)] + text
         if len(prompt) < LONGEST:
             most = min(max_tokens, LONGEST - len(prompt))
-            self._add(prompt, most, cache_salt=parent.cache_salt, fork_of=name)
+            self._add(prompt, most, cache_salt=parent.cache_salt, owner=parent.owner, fork_of=name)
 
     def _add(self, prompt, max_tokens, params=None, **options):
         name = f"r{len(self.requests)}"
@@ -129,6 +131,16 @@ class SchedulerPlay(RuleBasedStateMachine):
             self.abort(pick, None)
         self.world.spoil(plan)
         self.world.fail(plan)
+
+    @rule(epoch=st.sampled_from("ab"))
+    def other_weights(self, epoch):
+        """Everybody is computed again, as when an update does not wait."""
+        scheduler = self.world.scheduler
+        scheduler.suspend()
+        with scheduler.admitting("nobody"):
+            while scheduler.is_loading:
+                self.world.step()
+        scheduler.begin_epoch(epoch)
 
     @rule()
     def reset(self):

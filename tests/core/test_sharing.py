@@ -39,7 +39,7 @@ def test_nothing_is_found_across_what_kv_depends_on(changed):
     "options,hit",
     [
         ({}, 10),
-        ({"owner": "another"}, 10),  # whose requests have no salt either
+        ({"owner": "another"}, 0),
         ({"priority": 3}, 10),
         ({"params": {"temperature": 0.5, "n": 2}}, 10),
         ({"cache_salt": "salt"}, 0),
@@ -49,6 +49,14 @@ def test_who_shares_with_whom(options, hit):
     mine = world()
     ask(mine, "a", PROMPT)
     assert ask(mine, "b", PROMPT, **options)[0] == hit
+
+
+def test_a_salt_is_shared_by_owners_and_is_never_an_owner():
+    mine = world()
+    ask(mine, "a", PROMPT, owner="o", cache_salt="s")
+    assert ask(mine, "b", PROMPT, owner="p", cache_salt="s")[0] == 10
+    ask(mine, "c", PROMPT, owner="o")
+    assert ask(mine, "d", PROMPT, owner="q", cache_salt="o")[0] == 0
 
 
 @pytest.mark.parametrize("place", range(len(PROMPT) - 1))

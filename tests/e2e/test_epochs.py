@@ -178,3 +178,40 @@ def test_an_update_that_does_not_fit_changes_nothing(models, impl):
     [output] = llm.generate([prompt], PARAMS, use_tqdm=False)
     assert output.num_cached_tokens == 39
     assert output.outputs[0].token_ids == expected
+
+
+def test_an_update_that_fails_leaves_the_weights_before(models, impl, monkeypatch):
+    folders, (_, b) = models
+    llm = load(folders[0], impl)
+    prompt = some_tokens(random.Random(7), 40)
+    [expected] = tokens(llm, prompt)
+    runner = llm._local.engine._executor._worker._runner
+    other = llm.stream([5, *prompt], PARAMS)
+    pieces = [next(other)]
+    with monkeypatch.context() as patch:
+        patch.setattr(type(runner), "update", lambda *_: 1 / 0)
+        with pytest.raises(ZeroDivisionError):
+            llm.update_weights(b)
+    pieces += list(other)  # what the update brought to its end is not lost
+    assert len([t for piece in pieces for t in piece.token_ids]) == 12
+    [output] = llm.generate([prompt], PARAMS, use_tqdm=False)
+    assert output.num_cached_tokens == 0
+    assert output.outputs[0].token_ids == expected
+
+
+def test_what_is_trained_on_afterwards_changes_nothing(models, impl):
+    """Nor does a long row of updates keep what it replaced."""
+    folders, (_, b) = models
+    llm = load(folders[0], impl)
+    mine = {name: tensor.clone() for name, tensor in b.items()}
+    for _ in range(3):
+        llm.update_weights(mine)
+    prompt = some_tokens(random.Random(8), 40)
+    [expected] = tokens(llm, prompt)
+    for tensor in mine.values():
+        tensor.zero_()
+    llm.sleep()
+    llm.wake_up()
+    assert tokens(llm, prompt) == [expected]
+    kept = llm._local.engine._weights.checkpoint
+    assert not isinstance(kept._base, type(kept))

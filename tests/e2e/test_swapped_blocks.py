@@ -97,6 +97,15 @@ def test_what_is_damaged_is_computed_again(folder, impl, damage, tmp_path):
     again.close()
 
 
+def test_a_reset_forgets_what_lies_in_the_folder_too(folder, tmp_path):
+    prompts, params, _ = prompts_and_answers(folder, "native")
+    first = swapping(folder, "native", kv_swap_dir=str(tmp_path / "kv"))
+    ask_all(first, prompts, params)
+    assert first.reset_prefix_cache()
+    first.close()
+    assert list((tmp_path / "kv").glob("*.page")) == []
+
+
 def test_another_number_format_finds_nothing(folder, impl, tmp_path):
     prompts, params, _ = prompts_and_answers(folder, impl)
     first = swapping(folder, impl, kv_swap_dir=str(tmp_path / "kv"))

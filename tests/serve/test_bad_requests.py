@@ -115,6 +115,7 @@ FIELDS: list[tuple[str, dict[str, Any], str]] = [
     (CHAT, {"logit_bias": {str(VOCAB_SIZE): 1}}, "logit_bias"),
     (CHAT, {"logit_bias": {"1": 101}}, "logit_bias.1"),
     (CHAT, {"cache_salt": ""}, "cache_salt"),
+    (CHAT, {"stop_token_ids": [1] * 1025}, "stop_token_ids"),
     (CHAT, {"cache_salt": "x" * 129}, "cache_salt"),
     (CHAT, {"priority": 2**31}, "priority"),
     ("/tokenize", {}, "prompt"),

@@ -68,7 +68,7 @@ def labels(body: SamplingBody, request_id: str, owner: str) -> dict[str, Any]:
     return {
         "request_id": request_id,
         "priority": body.priority,
-        "cache_salt": body.cache_salt or owner,
+        "cache_salt": body.cache_salt or "",
         "owner": owner,
     }
 

@@ -17,6 +17,7 @@ from octavo.base.sampling_params import (
     MAX_N,
     MAX_STOP_LENGTH,
     MAX_STOP_STRINGS,
+    MAX_STOP_TOKEN_IDS,
     SEED_LIMIT,
 )
 from octavo.engine.door import MAX_SALT
@@ -90,7 +91,7 @@ class SamplingBody(Body):
     repetition_penalty: float | None = Field(None, gt=0, le=100)
     seed: int | None = Field(None, ge=-SEED_LIMIT, lt=SEED_LIMIT)
     stop: Stop | None = None
-    stop_token_ids: list[TokenId] | None = None
+    stop_token_ids: list[TokenId] | None = Field(None, max_length=MAX_STOP_TOKEN_IDS)
     ignore_eos: bool | None = None
     max_tokens: int | None = Field(None, ge=1)
     min_tokens: int | None = Field(None, ge=0)
