@@ -21,4 +21,6 @@ class Request(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     priority: int = 0  # lower runs first, under the priority policy
     cache_salt: str = ""  # KV is shared by equal salts only; without one, within an owner only
     owner: str = ""  # whose it is: misses are explained by an owner's own requests only
+    adapter: str = ""  # digest of the adapter that computes it; empty: none
+    block_keys: dict[int, bytes] = {}  # block number -> what its KV depends on besides tokens
     fork_of: str = ""  # request that it goes on from: what that one has computed is found whole

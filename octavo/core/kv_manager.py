@@ -132,7 +132,7 @@ class KVManager:
         """Tell the index of the tokens computed in a block that is not full yet. The block goes on
         being written behind them."""
         block, length = divmod(sequence.num_computed, self.block_size)
-        if length:
+        if length and block not in sequence.prefix.keys:
             self._publish(sequence, block, length)
 
     def free(self, sequence: Sequence, written: bool = True) -> None:

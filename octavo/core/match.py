@@ -116,7 +116,7 @@ class Matcher:
         return blocks - self._groups[group].first_seen(blocks * self._size + tail) // self._size
 
     def _tail(self, group: int, blocks: int, room: int) -> tuple[int, int]:
-        if room == 0:
+        if room == 0 or blocks in self._prefix.keys:  # what is keyed is found whole, or not
             return NULL_BLOCK, 0
         index = self._indexes[group]
         return index.longest_run(group, self._prefix, blocks, room, self._besides[group])

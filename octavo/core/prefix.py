@@ -43,27 +43,41 @@ def common_tokens(one: bytes | bytearray, other: bytes) -> int:
     return bit // (8 * TOKEN)
 
 
-def block_digest(parent: bytes, token_ids: Sequence[int]) -> bytes:
-    return hashlib.sha256(parent + run_bytes(token_ids)).digest()
+def keyed(run: bytes, key: bytes) -> bytes:
+    """A run's bytes, made others for every key: two of one key are equal where their tokens are."""
+    stream = b""
+    while len(stream) < len(run):
+        part = len(stream).to_bytes(8, "little")
+        stream += hashlib.sha256(b"key" + part + key).digest()
+    mixed = int.from_bytes(run, "little") ^ int.from_bytes(stream[: len(run)], "little")
+    return mixed.to_bytes(len(run), "little")
 
 
 class Prefix:
     """A sequence's known tokens as blocks. Each digest is computed once, when it is first needed.
 
-    `token_ids` is the sequence's own list, which only grows.
+    `token_ids` is the sequence's own list, which only grows. `keys`: by block, what its KV depends
+    on besides: the digest of an image, say, and where in it the block lies.
     """
 
-    __slots__ = ("_digests", "_packed", "block_size", "token_ids")
+    __slots__ = ("_digests", "_packed", "block_size", "keys", "token_ids")
 
-    def __init__(self, root: bytes, block_size: int, token_ids: list[int]) -> None:
+    def __init__(
+        self,
+        root: bytes,
+        block_size: int,
+        token_ids: list[int],
+        keys: Mapping[int, bytes] | None = None,
+    ) -> None:
         self.block_size = block_size
         self.token_ids = token_ids
+        self.keys = keys or {}
         self._digests = [root]
         self._packed = bytearray()
 
     def fork(self, token_ids: list[int]) -> Prefix:
         """The same blocks for a list that begins with the same tokens."""
-        forked = Prefix(self._digests[0], self.block_size, token_ids)
+        forked = Prefix(self._digests[0], self.block_size, token_ids, self.keys)
         forked._digests = list(self._digests)
         return forked
 
@@ -71,20 +85,28 @@ class Prefix:
         """Of the first `num_blocks` blocks; the root for none."""
         size, digests = self.block_size, self._digests
         assert num_blocks * size <= len(self.token_ids), (num_blocks, size, len(self.token_ids))
-        for end in range(len(digests) * size, (num_blocks + 1) * size, size):
-            digests.append(block_digest(digests[-1], self.token_ids[end - size : end]))
+        for block in range(len(digests) - 1, num_blocks):
+            digests.append(hashlib.sha256(digests[-1] + self.run(block, size)).digest())
         return digests[num_blocks]
 
     def run(self, block: int, length: int) -> bytes:
         """The first `length` tokens of block number `block`, 4 bytes each."""
         start = block * self.block_size
-        return run_bytes(self.token_ids[start : start + length])
+        run = run_bytes(self.token_ids[start : start + length])
+        return keyed(run, self.keys[block]) if block in self.keys else run
 
     def packed(self, count: int) -> bytearray:
         """At least the first `count` tokens, 4 bytes each; to be read only. No token is turned
         into bytes twice, as for a long sequence that takes longer than all else."""
         assert count <= len(self.token_ids), (count, len(self.token_ids))
-        known = len(self._packed) // TOKEN
-        if known < count:
+        known, size = len(self._packed) // TOKEN, self.block_size
+        if known >= count:
+            return self._packed
+        if not self.keys:
             self._packed += run_bytes(self.token_ids[known:count])
+            return self._packed
+        first = known // size
+        del self._packed[first * size * TOKEN :]
+        for block in range(first, -(-count // size)):
+            self._packed += self.run(block, min(size, count - block * size))
         return self._packed

@@ -55,7 +55,8 @@ class PrefixCache:
 
     def prefix(self, request: Request, token_ids: list[int]) -> Prefix:
         """Of a sequence of this request."""
-        return Prefix(root_digest(self._root_of(request)), self._layout.block_size, token_ids)
+        root = root_digest(self._root_of(request))
+        return Prefix(root, self._layout.block_size, token_ids, request.block_keys)
 
     def begin(self) -> None:
         """A step is being planned: what is published from now on is not written yet."""
@@ -127,7 +128,11 @@ class PrefixCache:
     def _root_of(self, request: Request) -> Mapping[str, str]:
         """Without a salt, requests share with those of their owner alone."""
         own = "" if request.cache_salt else request.owner
-        return self.root | {"salt": request.cache_salt, "owner": own}
+        return self.root | {
+            "adapter": request.adapter,
+            "salt": request.cache_salt,
+            "owner": own,
+        }
 
     def _gone(self, pool: int, block: int) -> None:
         """A block's content is given up."""

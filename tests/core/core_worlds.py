@@ -112,6 +112,7 @@ class World:
         self.reached: dict[int, int] = {}  # tokens computed since the sequence was introduced
         self.memory: dict[tuple[int, int, int], tuple[object, ...]] = {}  # pool, block, offset
         self.roots: dict[int, tuple[str, ...]] = {}
+        self.keys: dict[int, dict[int, bytes]] = {}
         self.wanted: dict[int, int] = {}  # likeliest tokens to tell
         self.outputs: dict[str, dict[int, list[int]]] = {}  # by request and child
         self.finished: dict[str, dict[int, str]] = {}
@@ -235,7 +236,9 @@ class World:
         self.tables[new.sequence_id] = [[] for _ in self.layout.groups]
         salt, owner = sequence.request.cache_salt, sequence.request.owner
         epoch = self.manager.cache.root.get("epoch", "")
-        self.roots[new.sequence_id] = (salt, "" if salt else owner, epoch)
+        keys, adapter = sequence.request.block_keys, sequence.request.adapter
+        self.roots[new.sequence_id] = (salt, "" if salt else owner, epoch, adapter)
+        self.keys[new.sequence_id] = keys
         beams = sequence.request.params.use_beam_search
         self.wanted[new.sequence_id] = (new.logprobs or 0) if beams else 0
 
@@ -295,7 +298,9 @@ class World:
                     assert held == self._content(row.sequence_id, g, position)
 
     def _content(self, sid: int, group: int, position: int) -> tuple[object, ...]:
-        return (group, self.roots[sid], tuple(self.known[sid][: position + 1]))
+        blocks = range(position // self.layout.block_size + 1)
+        keys = tuple(self.keys[sid].get(block) for block in blocks)
+        return (group, self.roots[sid], keys, tuple(self.known[sid][: position + 1]))
 
     def _deliver(self, deltas: list[Delta]) -> list[Delta]:
         for delta in deltas:

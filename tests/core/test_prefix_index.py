@@ -8,7 +8,7 @@ import pytest
 from prefix_oracle import Checked
 
 from octavo.core.block_pool import BlockPool, LeastRecentlyUsed
-from octavo.core.prefix import Prefix, block_digest, root_digest
+from octavo.core.prefix import Prefix, root_digest
 from octavo.core.prefix_index import HashIndex, PrefixIndex
 from octavo.core.radix_index import RadixIndex
 
@@ -150,15 +150,20 @@ def test_tokens_are_packed_as_they_become_known():
 
 
 def test_digests_differ_where_anything_does():
-    parent, tokens = b"p", [1, 2, 3, 4]
+    def digest(root, tokens, keys=None):
+        return Prefix(root, len(tokens), tokens, keys).digest(1)
+
     seen = {
-        block_digest(parent, tokens),
-        block_digest(b"q", tokens),
-        block_digest(parent, [1, 2, 3, 5]),
-        block_digest(parent, [1, 2, 4, 3]),
-        block_digest(parent, [1, 2, 3]),
+        digest(b"p", [1, 2, 3, 4]),
+        digest(b"q", [1, 2, 3, 4]),
+        digest(b"p", [1, 2, 3, 5]),
+        digest(b"p", [1, 2, 4, 3]),
+        digest(b"p", [1, 2, 3]),
+        digest(b"p", [1, 2, 3, 4], {0: b"image at 0"}),
+        digest(b"p", [1, 2, 3, 4], {0: b"image at 1"}),
     }
-    assert len(seen) == 5
+    assert len(seen) == 7
+    assert digest(b"p", [1, 2, 3, 4], {1: b"image"}) in seen  # of a block behind
     roots = [
         {"model": "a"},
         {"salt": "a"},

@@ -51,6 +51,30 @@ def test_who_shares_with_whom(options, hit):
     assert ask(mine, "b", PROMPT, **options)[0] == hit
 
 
+@pytest.mark.parametrize("index", ["hash", "radix"])
+@pytest.mark.parametrize(
+    "keys,hit",
+    [
+        ({1: b"image 0"}, 10),
+        ({1: b"other 0"}, 4),  # another image
+        ({1: b"image 4"}, 4),  # the same one, elsewhere in it
+        ({}, 4),
+        ({0: b"image 0", 1: b"image 4"}, 0),
+    ],
+)
+def test_what_a_block_depends_on_besides_tokens(keys, hit, index):
+    mine = world(prefix_index=index)
+    ask(mine, "a", PROMPT, block_keys={1: b"image 0"})
+    assert ask(mine, "b", PROMPT, block_keys=keys)[0] == hit
+
+
+def test_adapters_share_nothing():
+    mine = world()
+    ask(mine, "a", PROMPT, adapter="x")
+    assert ask(mine, "b", PROMPT, adapter="x") == (10, None)
+    assert ask(mine, "c", PROMPT, adapter="y") == (0, "adapter")
+
+
 def test_a_salt_is_shared_by_owners_and_is_never_an_owner():
     mine = world()
     ask(mine, "a", PROMPT, owner="o", cache_salt="s")

@@ -15,6 +15,7 @@ from octavo.models.llama import llama
 from octavo.models.memory import (
     blocks_for,
     check_fit,
+    equal_pages,
     kv_bytes_for,
     kv_layout,
     longest_sequence,
@@ -162,3 +163,36 @@ def test_table_has_a_line_for_each_group() -> None:
         runner="hand",
     )
     assert [name for name in ("g0", "g1") if name in table] == ["g0", "g1"]
+
+
+@pytest.mark.parametrize(
+    "full,windows,cut",
+    [
+        (5, 29, [5, 5, 5, 5, 5, 5, 4]),  # Gemma 3 4B: 3 % of a page's bytes lie idle
+        (4, 22, [2] * 13),  # Gemma 3 1B
+        (18, 18, [18, 18]),  # gpt-oss 20B
+        (13, 13, [13, 13]),  # Gemma 2 2B
+    ],
+)
+def test_kinds_of_one_size_share_a_pool(full: int, windows: int, cut: list[int]) -> None:
+    kinds = (
+        KVGroup(name="full", layers=tuple(range(full)), bytes_per_token=64 * full),
+        KVGroup(
+            name="window",
+            kind="window",
+            layers=tuple(range(full, full + windows)),
+            bytes_per_token=64 * windows,
+            window=512,
+        ),
+    )
+    groups = equal_pages(kinds)
+    assert [len(g.layers) for g in groups] == cut
+    assert sum(g.bytes_per_token for g in groups) == 64 * (full + windows)
+    layout = kv_layout(kinds, 16, 10**9, chunk=256, longest=32768)
+    [pool] = layout.pools
+    assert pool.page_bytes == 64 * max(cut) * 16
+    assert layout.total_bytes <= 10**9 < layout.total_bytes + pool.page_bytes
+    bound = 512 // 16 + 1 + 256 // 16
+    [most] = layout.blocks_for(32768)
+    number = {name: sum(g.name == name for g in groups) for name in ("full", "window")}
+    assert most == number["full"] * 2048 + number["window"] * bound
