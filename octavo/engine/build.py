@@ -105,6 +105,7 @@ def build_engine(settings: EngineSettings, files: ModelFiles) -> Engine:
         layout=layout,
         generation_defaults=generation_defaults(files),
         table=table,
+        prefix_caching=settings.cache.prefix_caching,
     )
     return _join(settings, plan, info)
 

@@ -85,7 +85,9 @@ class Door:
             )
         assert params.max_tokens is not None
         final = prompt_len + params.max_tokens
-        if not self._info.layout.fits_together(params.n, final, prompt_len):
+        # Beams that were preempted come back one by one, and share what is found, if anything is.
+        shared = prompt_len if self._info.prefix_caching else 0
+        if not self._info.layout.fits_together(params.n, final, shared):
             raise RequestError(
                 f"{params.n} beams of up to {final} tokens do not fit in the KV cache together; "
                 "ask for fewer beams (n) or a smaller max_tokens",

@@ -23,4 +23,5 @@ class EngineInfo(msgspec.Struct, frozen=True, kw_only=True):
     layout: KVLayout
     generation_defaults: dict[str, Any]  # the model's own sampling defaults
     table: str  # the memory plan, drawn
+    prefix_caching: bool = True
     epoch: str = ""  # of the weights that were loaded: a digest of their content

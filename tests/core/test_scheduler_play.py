@@ -44,6 +44,7 @@ class SchedulerPlay(RuleBasedStateMachine):
             max_num_batched_tokens=seqs + extra,
             **settings,
         )
+        self.caching = caching
         self.requests = {}
         self.preemptions = {}
 
@@ -70,7 +71,8 @@ class SchedulerPlay(RuleBasedStateMachine):
     )
     def beams(self, prompt, max_tokens, n, early, penalty):
         n = min(n, self.world.settings.max_num_seqs)
-        while not self.world.layout.fits_together(n, len(prompt) + max_tokens, len(prompt)):
+        shared = len(prompt) if self.caching else 0
+        while not self.world.layout.fits_together(n, len(prompt) + max_tokens, shared):
             n -= 1  # the door would refuse it
         controls = {"use_beam_search": True, "length_penalty": penalty, "early_stopping": early}
         self._add(prompt, max_tokens, {"n": n, **controls})

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 
+import msgspec
 import pytest
 
 from octavo.base.errors import RequestError
@@ -107,3 +108,14 @@ def test_seeds_are_drawn_anew_and_alike_for_a_seeded_door():
     assert draw(1) == draw(1)
     assert len({*draw(1), *draw(2)}) == 6
     assert Door(INFO, 1).request([5], SamplingParams(seed=9)).params.seed == 9
+
+
+def test_beams_must_have_room_together():
+    """Four blocks: three beams of two blocks each fit if they share the first."""
+    beams = SamplingParams(n=3, use_beam_search=True, max_tokens=15)
+    assert Door(INFO).request([1] * 17, beams).params.n == 3
+    alone = msgspec.structs.replace(INFO, prefix_caching=False)
+    for info, params in ((alone, beams), (INFO, msgspec.structs.replace(beams, n=8))):
+        with pytest.raises(RequestError, match="do not fit in the KV cache together") as caught:
+            Door(info).request([1] * 17, params)
+        assert caught.value.field == "n"
