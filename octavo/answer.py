@@ -66,7 +66,7 @@ class Answer:
 def _count_epoch(mine: CompletionOutput, epoch: str, count: int) -> None:
     if mine.epochs and mine.epochs[-1][0] == epoch:
         count += mine.epochs.pop()[1]
-    mine.epochs = [*mine.epochs, (epoch, count)]
+    mine.epochs.append((epoch, count))
 
 
 def as_dict(prompt: Prompt) -> dict[str, Any]:

@@ -244,8 +244,10 @@ class LLM:
         with pieces as run, bar:
             bar.update(len(answers) - len(waiting))
             for request_id, delta in run:
-                waiting[request_id].feed(delta)
-                bar.update(waiting[request_id].is_whole)
+                answer = waiting[request_id]
+                answer.feed(delta)
+                if delta.finish_reason is not None and answer.is_whole:
+                    bar.update()
         return [answer.output for answer in answers]
 
     def _request(

@@ -64,9 +64,10 @@ class Moves:
 
     def load(self, load: Load, pool: int) -> None:
         assert self.directory is not None
-        self.directory.load(load.name)
-        self._under_way.setdefault(load.name, deque()).append(load)
-        self._loads.append(Move(pool, load.block, load.name))
+        name = load.name
+        self.directory.load(name)
+        self._under_way.setdefault(name, deque()).append(load)
+        self._loads.append(Move(pool, load.block, name))
 
     def loaded(self, name: str, intact: bool) -> Load:
         """The first load of this name has ended."""

@@ -41,7 +41,7 @@ class PrefixCache:
             BlockPool(pool.num_blocks, *make_index(layout.block_size), partial(self._gone, p))
             for p, pool in enumerate(layout.pools)
         ]
-        self.root = dict(root)
+        self._root = dict(root)
         self.blank = blank
         self._layout = layout
         self._enabled = enabled
@@ -52,6 +52,14 @@ class PrefixCache:
         self._misses = Misses()
         self._fresh: list[set[int]] = [set() for _ in self.pools]  # not written yet
         self._is_planning = False
+
+    @property
+    def epoch(self) -> str:
+        """Says of which weights what is published is."""
+        return self._root.get("epoch", "")
+
+    def begin_epoch(self, epoch: str) -> None:
+        self._root["epoch"] = epoch
 
     def prefix(self, request: Request, token_ids: list[int]) -> Prefix:
         """Of a sequence of this request."""
@@ -128,7 +136,7 @@ class PrefixCache:
     def _root_of(self, request: Request) -> Mapping[str, str]:
         """Without a salt, requests share with those of their owner alone."""
         own = "" if request.cache_salt else request.owner
-        return self.root | {
+        return self._root | {
             "adapter": request.adapter,
             "salt": request.cache_salt,
             "owner": own,

@@ -106,7 +106,7 @@ class Scheduler:
     def begin_epoch(self, epoch: str) -> None:
         """What is computed from now on is of other weights. No sequence holds blocks."""
         assert not self._roster.running, "a sequence still holds KV of the weights before"
-        self._manager.cache.root["epoch"] = epoch
+        self._manager.cache.begin_epoch(epoch)
         for sequence in self._roster.live.values():
             sequence.prefix = self._manager.cache.prefix(sequence.request, sequence.token_ids)
 
@@ -149,7 +149,7 @@ class Scheduler:
             if sequence is not None and sequence.is_spoilt:
                 self._retry(sequence)
         if result.error is None:
-            return take_all(self._roster, result.rows, self._manager.cache.root.get("epoch", ""))
+            return take_all(self._roster, result.rows, self._manager.cache.epoch)
         for sequence in self._begun_loading:  # may hold what a row should have written
             if sequence.tables:
                 self._roster.suspend(sequence, written=False)

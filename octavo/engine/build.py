@@ -81,7 +81,8 @@ def build_engine(settings: EngineSettings, files: ModelFiles) -> Engine:
     plan = resolve(settings, files)
     spec, backend = plan.spec, plan.backend
     longest = max_model_len(settings.model.max_model_len, spec)
-    layout = _plan_memory(settings, spec, backend, plan.device, longest)
+    swapped = swap_bytes(settings.cache)
+    layout = _plan_memory(settings, plan, longest, swapped)
     table = memory_table(
         spec,
         layout,
@@ -107,11 +108,11 @@ def build_engine(settings: EngineSettings, files: ModelFiles) -> Engine:
         table=table,
         prefix_caching=settings.cache.prefix_caching,
     )
-    return _join(settings, plan, info)
+    return _join(settings, plan, info, swapped)
 
 
-def _join(settings: EngineSettings, plan: Resolved, info: EngineInfo) -> Engine:
-    """Load what is large, and put the rooms together."""
+def _join(settings: EngineSettings, plan: Resolved, info: EngineInfo, swapped: int) -> Engine:
+    """Load what is large, and put the rooms together. `swapped`: bytes of the swap tier."""
     cache, backend, layout = settings.cache, plan.backend, info.layout
     weights = CurrentWeights.of(plan.spec, backend.checkpoint, num_threads(settings))
     make = partial(backend.load, layout, plan.kv_dtype, watch)
@@ -125,7 +126,7 @@ def _join(settings: EngineSettings, plan: Resolved, info: EngineInfo) -> Engine:
         "weights": backend.weight_format,
         "epoch": weights.epoch,
     }
-    swap = SwapDirectory(swap_bytes(cache), store.names()) if store is not None else None
+    swap = SwapDirectory(swapped, store.names()) if store is not None else None
     manager = KVManager(layout, root, cache.prefix_caching, cache.prefix_index, swap)
     scheduler = Scheduler(settings.scheduler, manager)
     executor = InProcessExecutor(Worker(make, runner, layout, store))
@@ -154,12 +155,12 @@ def _backend(
     return TorchBackend(spec, checkpoint, dtype, device, threads)
 
 
-def _plan_memory(
-    settings: EngineSettings, spec: ModelSpec, backend: Backend, device: str, longest: int
-) -> KVLayout:
-    swapped = swap_bytes(settings.cache) if settings.cache.kv_swap_dir is None else 0
-    memory = Memory(free_memory(device) - swapped, backend.weight_bytes(), backend.smaller())
-    budget = kv_budget(settings, spec, memory, device, longest)
+def _plan_memory(settings: EngineSettings, plan: Resolved, longest: int, swapped: int) -> KVLayout:
+    spec, backend = plan.spec, plan.backend
+    taken = swapped if settings.cache.kv_swap_dir is None else 0
+    free = free_memory(plan.device) - taken
+    memory = Memory(free, backend.weight_bytes(), backend.smaller())
+    budget = kv_budget(settings, spec, memory, plan.device, longest)
     chunk = settings.scheduler.max_num_batched_tokens
     size = settings.cache.block_size
     layout = kv_layout(spec.kv_groups, size, budget, chunk=chunk, longest=longest)

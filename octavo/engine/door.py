@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import uuid
+from collections.abc import Iterable
 
 import msgspec
 
@@ -104,13 +105,16 @@ class Door:
                 f"is {longest + 1} tokens and one is generated",
                 "prompt",
             )
-        self._check_vocabulary("prompt", prompt)
+        self.check_vocabulary("prompt", prompt)
 
     def _check_ids(self, params: SamplingParams) -> None:
         for field, ids in params.token_ids_named().items():
-            self._check_vocabulary(field, ids)
+            self.check_vocabulary(field, ids)
 
-    def _check_vocabulary(self, field: str, ids: list[int] | tuple[int, ...]) -> None:
+    def check_vocabulary(self, field: str, ids: Iterable[int]) -> None:
+        """Raises:
+        RequestError: one of `ids` is no token id of the model.
+        """
         for token in ids:
             if isinstance(token, bool) or not isinstance(token, int):
                 raise RequestError(f"{field}: token ids must be integers, got {token!r}", field)

@@ -72,14 +72,9 @@ class Generation:
 
     def check_vocabulary(self, ids: Iterable[int], field: str) -> None:
         """Raises:
-        RequestError: one of the token ids, none of which is negative, is none of the model's.
+        RequestError: one of the token ids is none of the model's.
         """
-        last = self._engine.info.vocab_size - 1
-        for id in ids:
-            if id > last:
-                raise RequestError(
-                    f"{field}: token id {id} is outside the vocabulary (0 to {last})", field
-                )
+        self._door.check_vocabulary(field, ids)
 
     async def encode(
         self, text: str, add_special_tokens: bool = True, field: str = "prompt"

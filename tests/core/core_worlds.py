@@ -235,7 +235,7 @@ class World:
         self.known[new.sequence_id] = list(new.token_ids)
         self.tables[new.sequence_id] = [[] for _ in self.layout.groups]
         salt, owner = sequence.request.cache_salt, sequence.request.owner
-        epoch = self.manager.cache.root.get("epoch", "")
+        epoch = self.manager.cache.epoch
         keys, adapter = sequence.request.block_keys, sequence.request.adapter
         self.roots[new.sequence_id] = (salt, "" if salt else owner, epoch, adapter)
         self.keys[new.sequence_id] = keys
