@@ -7,6 +7,7 @@ from typing import Any, Protocol
 import torch
 
 from octavo.attention.batch import AttentionBatch
+from octavo.models.spec import AttendSpec
 
 
 class AttentionBackend(Protocol):
@@ -19,14 +20,23 @@ class AttentionBackend(Protocol):
         ...
 
     def run(
-        self, plan: Any, layer: int, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor
+        self,
+        plan: Any,
+        layer: int,
+        q: torch.Tensor,
+        k: torch.Tensor,
+        v: torch.Tensor | None,
+        how: AttendSpec | None = None,
+        sinks: torch.Tensor | None = None,
     ) -> torch.Tensor:
         """Write this step's K and V, then attend: a token sees the tokens of its own sequence up
-        to itself, within the layer's window.
+        to itself, as far as the layer's spec, or `how` in its place, lets it.
 
         Args:
             q: [T, num_heads, head_dim]; k: [T, num_kv_heads, head_dim];
-            v: [T, num_kv_heads, v_head_dim].
+            v: [T, num_kv_heads, v_head_dim], or None where values are columns of the keys.
+            how: as the layer's own in all shapes.
+            sinks: [num_heads], a further logit in each softmax.
 
         Returns:
             [T, num_heads, v_head_dim]

@@ -44,7 +44,9 @@ class TorchRunner:
         self._params = Params(getattr(torch, dtype), self._device)
         self._model = Decoder(spec, self._params)
         self._params.load(checkpoint.read, watch)
-        self._attention: AttentionBackend = ReferenceAttention(spec, layout, kv_dtype, self._device)
+        self._attention: AttentionBackend = ReferenceAttention(
+            spec.attends, layout, kv_dtype, self._device
+        )
 
     @torch.inference_mode()
     def update(self, checkpoint: Checkpoint) -> None:

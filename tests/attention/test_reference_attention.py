@@ -13,33 +13,21 @@ from octavo.attention.pages import kv_pages
 from octavo.attention.reference import ReferenceAttention
 from octavo.base.kv import KVGroup, KVLayout, Pool
 from octavo.models.memory import kv_head_bytes
-from octavo.models.spec import AttentionSpec, LinearSpec, ModelSpec, NormSpec, ParamSpec
+from octavo.models.spec import AttendSpec
 
 BLOCK = 4
 
 
-def model(heads: int, kv_heads: int, dim: int, v_dim: int, window: int | None) -> ModelSpec:
-    none = ParamSpec("none", (0,))
-    line, norm = LinearSpec(none), NormSpec(none, 1e-6)
-    attention = AttentionSpec(
-        heads, kv_heads, dim, v_dim, 0.3, line, line, line, line, None, window=window
-    )
-
-    class Layer:
-        pass
-
-    layer = Layer()
-    layer.attention = attention
-    return ModelSpec("t", 8, 8, 64, none, (layer,), norm, line, (KVGroup(name="g", layers=(0,)),))
+def attends(heads: int, kv_heads: int, dim: int, v_dim: int, window: int | None) -> AttendSpec:
+    return AttendSpec(heads, kv_heads, dim, v_dim, 0.3, window)
 
 
-def backend(spec: ModelSpec, num_blocks: int, kv_dtype: str = "float32") -> ReferenceAttention:
-    attention = spec.layers[0].attention
-    dims = (attention.head_dim, attention.v_head_dim)
-    token = attention.num_kv_heads * sum(kv_head_bytes(kv_dtype, dim) for dim in dims)
+def backend(spec: AttendSpec, num_blocks: int, kv_dtype: str = "float32") -> ReferenceAttention:
+    token = spec.num_kv_heads * sum(kv_head_bytes(kv_dtype, dim) for dim in spec.kept_dims)
     pool = Pool(page_bytes=BLOCK * token, num_blocks=num_blocks, groups=(0,))
-    layout = KVLayout(block_size=BLOCK, groups=spec.kv_groups, pools=(pool,))
-    made = ReferenceAttention(spec, layout, kv_dtype, torch.device("cpu"))
+    groups = (KVGroup(name="g", layers=(0,)),)
+    layout = KVLayout(block_size=BLOCK, groups=groups, pools=(pool,))
+    made = ReferenceAttention({0: spec}, layout, kv_dtype, torch.device("cpu"))
     for pages in made.pools:
         pages.fill_(255)  # NaN: what no one wrote must not matter
     return made
@@ -102,7 +90,7 @@ def test_equals_dense_attention(heads, kv_heads, window):
             )
             for n in lengths
         ]
-        made = backend(model(heads, kv_heads, dim, v_dim, window), 60)
+        made = backend(attends(heads, kv_heads, dim, v_dim, window), 60)
         outs = run(made, lengths, tables, qkv, lambda i: rng.randint(1, 9))
         for out, (q, k, v) in zip(outs, qkv, strict=True):
             assert (out - dense(q, k, v, window)).abs().max() < 1e-5
@@ -113,7 +101,7 @@ def test_physical_block_ids_change_no_bit():
     qkv = [(torch.randn(19, 4, 8), torch.randn(19, 2, 8), torch.randn(19, 2, 8))]
     outs = []
     for table in ([1, 2, 3, 4, 5], [9, 3, 7, 1, 12]):
-        made = backend(model(4, 2, 8, 8, None), 16)
+        made = backend(attends(4, 2, 8, 8, None), 16)
         outs.append(run(made, [19], [table], qkv, lambda i: 6)[0])
     assert torch.equal(outs[0], outs[1])
 
@@ -132,7 +120,7 @@ def test_each_format_is_attention_over_what_it_keeps(kv_dtype, window):
         kept.append(pages.read(torch.tensor([0]), torch.float32)[0])
         assert (kept[-1] - x).abs().max() <= (0.02 if kv_dtype == "int8" else 0.01) * x.abs().max()
     for chunk in (1, 4, 7, 23):
-        made = backend(model(4, 2, 8, 12, window), 16, kv_dtype)
+        made = backend(attends(4, 2, 8, 12, window), 16, kv_dtype)
         (out,) = run(made, [23], [[9, 3, 7, 1, 12, 4]], [(q, k, v)], lambda i, n=chunk: n)
         assert (out - dense(q, *kept, window)).abs().max() < 1e-5
 
@@ -141,7 +129,7 @@ def test_each_format_is_attention_over_what_it_keeps(kv_dtype, window):
 def test_blocks_that_slid_out_of_the_window_are_not_read(chunk):
     torch.manual_seed(3)
     q, k, v = (torch.randn(23, heads, 8) for heads in (4, 2, 2))
-    made, table = backend(model(4, 2, 8, 8, 5), 16), [9, 3, 7, 1, 12, 4]
+    made, table = backend(attends(4, 2, 8, 8, 5), 16), [9, 3, 7, 1, 12, 4]
 
     def give_away(done: list[int]) -> None:
         """Some blocks to others, who write NaN; the rest become the null block."""
