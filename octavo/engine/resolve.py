@@ -29,7 +29,7 @@ class Memory:
 
 
 def implementation(wanted: str, device: str) -> str:
-    """ "native" or "torch".
+    """ "native", "torch" or "transformers"; with "auto", of the models that Octavo knows itself.
 
     Raises:
         ConfigError: native kernels are wanted on a GPU.

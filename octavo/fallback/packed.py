@@ -68,7 +68,7 @@ class PackedModel:
     def __init__(self, model: nn.Module, receiver: Receiver, asks_past: bool) -> None:
         receive(model, receiver)
         self._model = model
-        self._offset = _position_offset(model)
+        self._offset = position_offset(model)
         taken = inspect.signature(model.forward).parameters
         self._keeps = "logits_to_keep" in taken
         cache = "cache" if "cache" in taken else "past_key_values"  # its name before 5.24
@@ -91,7 +91,7 @@ class PackedModel:
         return (found if self._keeps else found[chosen]).float()
 
 
-def _position_offset(model: nn.Module) -> int:
+def position_offset(model: nn.Module) -> int:
     """RoBERTa and its like count positions from behind the one that stands for padding."""
     for path, module in model.named_modules():
         if isinstance(module, nn.Embedding) and path.endswith("position_embeddings"):

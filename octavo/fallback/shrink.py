@@ -83,7 +83,10 @@ Fields = dict[str, Any]
 
 def shrunk(config: PreTrainedConfig) -> PreTrainedConfig:
     """A config of the same class, of a model with some hundred thousand parameters."""
-    return type(config)(**_shrunk(config.to_dict(), config.attribute_map))
+    fields = config.to_dict()
+    if getattr(config, "layer_types", None):  # as the class has it; some are written otherwise
+        fields["layer_types"] = list(config.layer_types)
+    return type(config)(**_shrunk(fields, config.attribute_map))
 
 
 def _shrunk(fields: Fields, aliases: Mapping[str, str]) -> Fields:

@@ -71,8 +71,10 @@ def default_dtype(files: ModelFiles) -> str:
     """
     if files.is_gguf:
         return _gguf_dtype(files)
-    config = files.json("config.json") or {}
-    found = config.get("dtype") or config.get("torch_dtype") or "float32"
+    whole = files.json("config.json") or {}
+    parts = (whole, text_config(whole))
+    stated = (part.get(name) for part in parts for name in ("dtype", "torch_dtype"))
+    found = next(filter(None, stated), "float32")
     dtype = str(found).removeprefix("torch.")
     if dtype not in _DTYPES:
         raise ModelError(f"config: dtype {dtype!r} is not supported; known: {', '.join(_DTYPES)}")

@@ -21,12 +21,17 @@ def open_checkpoint(files: ModelFiles, load_format: str, spec: ModelSpec, seed: 
     """
     if load_format == "dummy":
         return DummyCheckpoint(spec, seed)
-    checkpoint = GgufCheckpoint(files, spec) if files.is_gguf else _safetensors(files)
+    checkpoint = GgufCheckpoint(files, spec) if files.is_gguf else open_safetensors(files)
     check(spec, checkpoint)
     return checkpoint
 
 
-def _safetensors(files: ModelFiles) -> Checkpoint:
+def open_safetensors(files: ModelFiles) -> Checkpoint:
+    """A folder's tensors, whatever model they belong to; reads headers only.
+
+    Raises:
+        ModelError: a file is missing or broken, or quantised in a way that is not understood.
+    """
     tensors = SafetensorsCheckpoint.open(files)
     scheme = int8_scheme(files.json("config.json") or {})
     return tensors if scheme is None else CompressedTensorsCheckpoint(tensors, scheme)
