@@ -90,8 +90,9 @@ def _bytes(model: nn.Module) -> int:
 
 def _tensors(found: nn.Module | Mapping[str, tuple[int, ...]]) -> tuple[ParamSpec, ...]:
     if isinstance(found, nn.Module):
-        once = {id(x): (name, tuple(x.shape)) for name, x in found.state_dict(keep_vars=True).items()}
-        found = dict(once.values())
+        whole = found.state_dict(keep_vars=True)
+        once = {id(tensor): name for name, tensor in whole.items()}
+        found = {name: tuple(whole[name].shape) for name in once.values()}
     return tuple(ParamSpec(name, tuple(shape)) for name, shape in found.items())
 
 
@@ -103,11 +104,17 @@ def _digest(config: Any, code: list[bytes]) -> str:
 
 
 def _longest(config: Any) -> int:
+    """Where rotary factors depend on the longest sequence of a step (LongRoPE), the length up to
+    which they are the short ones, so that sequences do not depend on one another."""
     found = (getattr(config, name, None) for name in _LONGEST)
     longest = next((n for n in found if isinstance(n, int)), None)
     if longest is None:
         raise ModelError("config: max_position_embeddings is missing")
-    return longest
+    rope = getattr(config, "rope_parameters", None) or {}
+    if rope.get("rope_type") != "longrope":
+        return longest
+    own = getattr(config, "original_max_position_embeddings", longest)
+    return min(longest, int(rope.get("original_max_position_embeddings", own)))
 
 
 def _ids(found: Any) -> tuple[int, ...]:
