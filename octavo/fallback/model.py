@@ -76,9 +76,9 @@ def examine(
         max_model_len=_longest(config) - position_offset(model),
         attends=tuple(slot.attend for slot in recorder.slots),
         kv_groups=kv_groups(recorder.slots, kv_dtype),
-        eos_token_ids=_ids(config.eos_token_id if eos is None else eos),
+        eos_token_ids=_ids(getattr(config, "eos_token_id", None) if eos is None else eos),
         num_parameters=sum(p.numel() for p in model.parameters()),
-        tied=bool(config.tie_word_embeddings),
+        tied=bool(getattr(config, "tie_word_embeddings", False)),
         tensors=_tensors(model if checkpoint is None else checkpoint.shapes()),
     )
     return FallbackModel(spec, config, made, asks_past, recorder.slot_of, _bytes(model))

@@ -90,10 +90,10 @@ Fields = dict[str, Any]
 
 def shrunk(config: PreTrainedConfig) -> PreTrainedConfig:
     """A config of the same class, of a model with some hundred thousand parameters."""
-    fields = {  # as the class has them; some are written down otherwise
-        name: value if isinstance(value, dict) else getattr(config, name, value)
-        for name, value in config.to_dict().items()
-    }
+    fields = config.to_dict()
+    for name in (*_LAYERS, *_PARTS, "layer_types"):  # as the class counts; some write otherwise
+        if name in fields:
+            fields[name] = getattr(config, name)
     return type(config)(**_shrunk(fields, config.attribute_map))
 
 
