@@ -37,7 +37,9 @@ def tokens(llm, asked):
 @pytest.mark.parametrize("chunk", [None, 5])
 def test_packed_in_chunks_warm_and_cold(case, chunk):
     _, folder, asked, expected = case
-    llm = load(folder, **({"max_num_batched_tokens": chunk, "max_num_seqs": chunk} if chunk else {}))
+    llm = load(
+        folder, **({"max_num_batched_tokens": chunk, "max_num_seqs": chunk} if chunk else {})
+    )
     assert tokens(llm, asked) == expected
     again = llm.generate(asked, GREEDY, use_tqdm=False)
     assert [o.outputs[0].token_ids for o in again] == expected
