@@ -7,7 +7,7 @@ are ignored there and here, except those whose presence says that the mathematic
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 from octavo.base.errors import ModelError
@@ -92,10 +92,11 @@ def text_config(config: Config) -> dict[str, Any]:
     return {**_CLASS_DEFAULTS.get(str(config.get("model_type")), {}), **config}
 
 
-def refuse_unknown_mathematics(config: Config) -> None:
-    """Raises ModelError for an option that a plain decoder would have to ignore."""
+def refuse_unknown_mathematics(config: Config, understood: Collection[str] = ()) -> None:
+    """Raises ModelError for an option that a plain decoder would have to ignore, and that is not
+    among those `understood`."""
     for name, neutral in _NEUTRAL.items():
-        if config.get(name) not in neutral:
+        if name not in understood and config.get(name) not in neutral:
             raise ModelError(f"config: {name}={config[name]!r} is not supported")
     int8_scheme(config)  # refuses the other ways to quantise
 

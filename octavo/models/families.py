@@ -16,9 +16,14 @@ FAMILIES = Registry(
     "architecture",
     {
         "llama": "octavo.models.llama:llama",
+        "ministral": "octavo.models.llama:ministral",
+        "ministral3": "octavo.models.llama:ministral3",
         "mistral": "octavo.models.llama:mistral",
+        "smollm3": "octavo.models.llama:smollm3",
         "qwen2": "octavo.models.qwen:qwen2",
+        "qwen2_moe": "octavo.models.qwen:qwen2_moe",
         "qwen3": "octavo.models.qwen:qwen3",
+        "qwen3_moe": "octavo.models.qwen:qwen3_moe",
     },
 )
 

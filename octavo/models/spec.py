@@ -27,16 +27,16 @@ Activation = Literal["silu", "gelu", "gelu_tanh", "relu", "relu2", "swiglu_clipp
 class Part:
     """Where a parameter lies inside a tensor of the checkpoint: a matrix, or several.
 
-    Of entry `index` where there are three axes, turned around where it is `transposed`, rows
-    `start` to `start + take` are taken, and again `every` rows later. Then, where heads of
-    `halved[0]` rows have `halved[2]` rotary rows from `halved[1]` on, neighbours of which turn
-    together, these are put in halves: 0 2 4 ... 1 3 5 ...
+    Of entry `index` along the first axis, if there is one, rows `start` to `start + take` are
+    taken, and again `every` rows later; the matrix is `turned` around before that, or after. Then,
+    where heads of `halved[0]` rows have `halved[2]` rotary rows from `halved[1]` on, neighbours of
+    which turn together, these are put in halves: 0 2 4 ... 1 3 5 ...
     """
 
     tensor: str
     shape: tuple[int, ...]  # of the tensor
     index: int | None = None
-    transposed: bool = False
+    turned: Literal["before", "after"] | None = None
     start: int = 0
     take: int | None = None
     every: int | None = None
@@ -439,6 +439,11 @@ class ModelSpec:
     @cached_property
     def _params(self) -> tuple[ParamSpec, ...]:
         return tuple({param.name: param for param in walk(self, ParamSpec)}.values())
+
+    @cached_property
+    def tensors(self) -> dict[str, tuple[int, ...]]:
+        """Name and shape of every tensor that the checkpoint must have."""
+        return dict(param.tensor for param in self.params())
 
     def params(self) -> tuple[ParamSpec, ...]:
         """Every parameter once, in order of use."""
