@@ -75,7 +75,8 @@ class Traits:
     o_bias: bool = False
     mlp_bias: bool = False
     head_bias: bool = False
-    fused: bool = False  # q, k and v are one tensor, gate and up too
+    fused_qkv: bool = False  # q, k and v are one tensor
+    fused_mlp: bool = False  # gate and up are
     parallel: bool = False  # mixer and feed-forward part read the same x
     norm: NormSpec = NormSpec(None, 0.0)  # how norms compute; each has a weight of its own
     norm_bias: bool = False
@@ -224,7 +225,7 @@ class Build:
     def qkv(self, path: str, rope: RopeSpec | None) -> list[LinearSpec]:
         dim, bias, shape = self.head_dim, self.traits.qkv_bias, (self.hidden,)
         rows = [self.heads * dim, self.kv_heads * dim, self.kv_heads * dim]
-        if self.traits.fused:
+        if self.traits.fused_qkv:
             whole = (sum(rows), *shape)
             starts = [0, rows[0], rows[0] + rows[1]]
             return [
@@ -244,7 +245,7 @@ class Build:
 
     def mlp(self, path: str, inner: int | None = None) -> MlpSpec:
         traits, inner, bias = self.traits, inner or self.inner, self.traits.mlp_bias
-        if traits.fused:
+        if traits.fused_mlp:
             whole = (2 * inner, self.hidden)
             gate, up = (
                 self.cut(f"{path}.{x}_proj", f"{path}.gate_up_proj", whole, start, inner, bias)

@@ -14,11 +14,14 @@ def check_top_k(top_k: int, experts: int) -> int:
     return top_k
 
 
-def router(build: Build, name: str, experts: int, **more: object) -> RouterSpec:
-    """`name`: of the linear. `more`: fields of RouterSpec that are not the plain ones."""
+def router(
+    build: Build, name: str, experts: int, *, bias_too: bool = False, **more: object
+) -> RouterSpec:
+    """`name`: of the linear, which may have a bias too. `more`: fields of RouterSpec that are not
+    the plain ones."""
     top_k = check_top_k(integer(build.config, "num_experts_per_tok", "top_k_experts"), experts)
     plain = {
-        "linear": build.linear(name, experts, build.hidden),
+        "linear": build.linear(name, experts, build.hidden, bias_too),
         "top_k": top_k,
         "scoring": "softmax",
         "normalise": True,

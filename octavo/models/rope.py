@@ -68,8 +68,8 @@ def rope_parameters(config: Config, layer_type: str | None = None) -> dict[str, 
         ModelError: the rope type or one of its parameters is unknown.
     """
     found = section(config, "rope_scaling") or section(config, "rope_parameters") or {}
-    if layer_type is not None and layer_type in found:
-        found = section(found, layer_type) or {}
+    if "full_attention" in found:
+        found = section(found, layer_type or "full_attention") or {}
     partial = value(config, "partial_rotary_factor", "rotary_pct")
     rope = {
         "rope_theta": value(config, "rope_theta", "rotary_emb_base"),

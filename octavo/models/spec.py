@@ -45,16 +45,23 @@ class Part:
 
 @dataclass(frozen=True)
 class ParamSpec:
-    """A parameter under a name of its own: a tensor of the checkpoint, or part of one."""
+    """A parameter under a name of its own: a tensor of the checkpoint, part of one, or several
+    equal ones `joined` along their first axis."""
 
     name: str
     shape: tuple[int, ...]
     part: Part | None = None
+    joined: tuple[str, ...] = ()
 
     @property
-    def tensor(self) -> tuple[str, tuple[int, ...]]:
+    def tensors(self) -> dict[str, tuple[int, ...]]:
         """Name and shape of what the checkpoint must have."""
-        return (self.part.tensor, self.part.shape) if self.part else (self.name, self.shape)
+        if self.part is not None:
+            return {self.part.tensor: self.part.shape}
+        if self.joined:
+            each = (self.shape[0] // len(self.joined), *self.shape[1:])
+            return dict.fromkeys(self.joined, each)
+        return {self.name: self.shape}
 
 
 @dataclass(frozen=True)
@@ -443,7 +450,7 @@ class ModelSpec:
     @cached_property
     def tensors(self) -> dict[str, tuple[int, ...]]:
         """Name and shape of every tensor that the checkpoint must have."""
-        return dict(param.tensor for param in self.params())
+        return {name: shape for p in self.params() for name, shape in p.tensors.items()}
 
     def params(self) -> tuple[ParamSpec, ...]:
         """Every parameter once, in order of use."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from octavo.models.spec import ModelSpec, ParamSpec, Part
+from octavo.models.spec import ModelSpec, Part
 from octavo.weights.checkpoint import Checkpoint, RawTensor
 from octavo.weights.formats import QUANTISED_FORMATS
 
@@ -25,35 +25,35 @@ class Parameters(Checkpoint):
 
     def stored(self, name: str) -> str:
         param = self._specs[name]
-        stored = self._checkpoint.stored(param.tensor[0])
-        turned = param.part is not None and param.part.turned is not None
-        return "float32" if turned and stored in QUANTISED_FORMATS else stored
+        stored = self._checkpoint.stored(next(iter(param.tensors)))
+        moved = bool(param.joined) or (param.part is not None and param.part.turned is not None)
+        return "float32" if moved and stored in QUANTISED_FORMATS else stored
 
     def read(self, name: str) -> RawTensor:
         param = self._specs[name]
-        if param.part is None:
-            return self._checkpoint.read(name)
-        raw = self._checkpoint.read(param.part.tensor)
-        return RawTensor(raw.dtype, _taken(param, raw.array))
+        found = [self._checkpoint.read(tensor) for tensor in param.tensors]
+        if param.joined:
+            return RawTensor(found[0].dtype, np.concatenate([raw.array for raw in found]))
+        return RawTensor(found[0].dtype, _taken(param.part, found[0].array))
 
     def blocks(self, name: str) -> np.ndarray:
-        param = self._specs[name]
-        rows = self._checkpoint.blocks(param.tensor[0])
-        if param.part is None:
-            return rows
-        return _taken(param, rows.reshape(*param.part.shape[:-1], -1))
+        part = self._specs[name].part
+        if part is None:
+            return self._checkpoint.blocks(name)
+        rows = self._checkpoint.blocks(part.tensor)
+        return _taken(part, rows.reshape(*part.shape[:-1], -1))
 
     def codes(self, name: str) -> tuple[np.ndarray, np.ndarray]:
-        param = self._specs[name]
-        codes, scales = self._checkpoint.codes(param.tensor[0])
-        if param.part is None:
-            return codes, scales
-        return _taken(param, codes), _taken(param, scales.reshape(param.part.shape[:-1]))
+        part = self._specs[name].part
+        if part is None:
+            return self._checkpoint.codes(name)
+        codes, scales = self._checkpoint.codes(part.tensor)
+        return _taken(part, codes), _taken(part, scales.reshape(part.shape[:-1]))
 
 
-def _taken(param: ParamSpec, array: np.ndarray) -> np.ndarray:
-    part = param.part
-    assert part is not None
+def _taken(part: Part | None, array: np.ndarray) -> np.ndarray:
+    if part is None:
+        return array
     array = array if part.index is None else array[part.index]
     array = array.T if part.turned == "before" else array
     array = _rows(part, array)
