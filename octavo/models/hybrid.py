@@ -6,20 +6,12 @@ from dataclasses import replace
 from typing import Any
 
 from octavo.base.errors import ModelError
-from octavo.models.config import Config, count, flag, integer, number, value
+from octavo.models import granite
+from octavo.models.config import Config, count, flag, integer, value
 from octavo.models.decoder import Build, Names, Traits, decoder
-from octavo.models.experts import joined, own_experts, router
-from octavo.models.spec import (
-    AttentionSpec,
-    ExpertsSpec,
-    LinearSpec,
-    MlpSpec,
-    ModelSpec,
-    NormSpec,
-    OpSpec,
-    RopeSpec,
-)
-from octavo.models.state_spaces import mamba1, mamba2, parts
+from octavo.models.experts import own_experts, router
+from octavo.models.spec import AttentionSpec, MlpSpec, ModelSpec, OpSpec, RopeSpec
+from octavo.models.state_spaces import mamba1, mamba2
 
 _NAMES = Names(feed="feed_forward", before_feed="pre_ff_layernorm", norm="model.final_layernorm")
 
@@ -28,7 +20,7 @@ def jamba(config: Config, kv_dtype: str) -> ModelSpec:
     """No rotary positions; experts in some layers."""
     traits = Traits(
         _NAMES,
-        rope=_no_rope,
+        rope=no_rope,
         mixers=_jamba_mixers,
         feeds=_jamba_feeds,
         understood=("num_experts", "num_local_experts"),
@@ -44,7 +36,7 @@ def bamba(config: Config, kv_dtype: str) -> ModelSpec:
         qkv_bias=bias,
         o_bias=bias,
         mlp_bias=flag(config, "mlp_bias"),
-        mixers=mamba2_or_attention,
+        mixers=_mamba2_or_attention,
         understood=("partial_rotary_factor",),
     )
     return decoder("bamba", config, kv_dtype, traits)
@@ -52,29 +44,15 @@ def bamba(config: Config, kv_dtype: str) -> ModelSpec:
 
 def granitemoehybrid(config: Config, kv_dtype: str) -> ModelSpec:
     """An MLP for all tokens, beside experts where there are any; rotary positions only where the
-    config says so; four multipliers."""
-    bias = flag(config, "attention_bias")
-    multipliers = ("attention", "embedding", "residual")
-    attention, embedding, residual = (
-        number(config, f"{name}_multiplier", default=1.0) for name in multipliers
-    )
-    traits = Traits(
-        qkv_bias=bias,
-        o_bias=bias,
-        rope=None if value(config, "position_embedding_type") == "rope" else _no_rope,
-        attention_scale=attention,
-        embedding_scale=embedding,
-        residual_scale=residual,
-        head_scale=1 / number(config, "logits_scaling", default=1.0),
-        mixers=mamba2_or_attention,
+    config says so."""
+    made = granite.traits(
+        config,
+        rope=None if value(config, "position_embedding_type") == "rope" else no_rope,
+        mixers=_mamba2_or_attention,
         feeds=_granite_feeds,
-        understood=(
-            "num_local_experts",
-            "logits_scaling",
-            *(f"{name}_multiplier" for name in multipliers),
-        ),
+        understood=(*granite.MULTIPLIERS, "num_local_experts"),
     )
-    return decoder("granitemoehybrid", config, kv_dtype, traits)
+    return decoder("granitemoehybrid", config, kv_dtype, made)
 
 
 def falcon_h1(config: Config, kv_dtype: str) -> ModelSpec:
@@ -94,15 +72,21 @@ def falcon_h1(config: Config, kv_dtype: str) -> ModelSpec:
     return decoder("falcon_h1", config, kv_dtype, traits)
 
 
-def mamba2_or_attention(build: Build, layer: int) -> tuple[OpSpec]:
+def _mamba2_or_attention(build: Build, layer: int) -> tuple[OpSpec]:
     if layer in build.groups:
         return (build.attention(layer),)
     bias = flag(build.config, "mamba_proj_bias")
     return (mamba2(build, build.path(layer, "mamba"), bias),)
 
 
-def _no_rope(build: Build, layer: int) -> RopeSpec | None:
+def no_rope(build: Build, layer: int) -> RopeSpec | None:
     return None
+
+
+def _granite_feeds(build: Build, layer: int) -> tuple[OpSpec, ...]:
+    if count(build.config, "num_local_experts"):
+        return granite.experts_of(build, layer)
+    return (granite.shared_mlp(build, layer),)
 
 
 # ---- Jamba ----
@@ -114,12 +98,11 @@ def _jamba_mixers(build: Build, layer: int) -> tuple[OpSpec]:
     config, path = build.config, build.path(layer, "mamba")
     inner = build.hidden * integer(config, "mamba_expand", default=2)
     spec = mamba1(build, path, inner, flag(config, "mamba_proj_bias"))
-    sizes = {"dt": spec.dt_down, "b": spec.b, "c": spec.c}
-    norms = {
-        f"{name}_norm": build.norm(f"{path}.{name}_layernorm", linear.out_features)
-        for name, linear in sizes.items()
-    }
-    return (replace(spec, **norms),)
+    dt, b, c = (
+        build.norm(f"{path}.{name}_layernorm", linear.out_features)
+        for name, linear in (("dt", spec.dt_down), ("b", spec.b), ("c", spec.c))
+    )
+    return (replace(spec, dt_norm=dt, b_norm=b, c_norm=c),)
 
 
 def _jamba_feeds(build: Build, layer: int) -> tuple[OpSpec]:
@@ -131,51 +114,6 @@ def _jamba_feeds(build: Build, layer: int) -> tuple[OpSpec]:
         return (build.mlp(path),)
     routed = router(build, f"{path}.router", experts, normalise=False)
     return (own_experts(build, f"{path}.experts", experts, build.inner, routed),)
-
-
-# ---- Granite ----
-
-
-def _granite_feeds(build: Build, layer: int) -> tuple[OpSpec, ...]:
-    path = build.path(layer, "shared_mlp")
-    inner = integer(build.config, "shared_intermediate_size")
-    rows = {"gate": inner, "up": inner}
-    gate, up = parts(build, f"{path}.input_linear", build.hidden, rows)
-    scale = build.traits.residual_scale
-    down = build.linear(f"{path}.output_linear", build.hidden, inner, scale=scale)
-    shared = MlpSpec(gate, up, down, build.activation)
-    experts = count(build.config, "num_local_experts")
-    return (_granite_experts(build, layer, experts), shared) if experts else (shared,)
-
-
-def _granite_experts(build: Build, layer: int, experts: int) -> ExpertsSpec:
-    path, inner, hidden = build.path(layer, "block_sparse_moe"), build.inner, build.hidden
-    scale, into = build.traits.residual_scale, (experts, 2 * inner, hidden)
-
-    def entering(name: str, rows: slice) -> tuple[LinearSpec, ...]:
-        tensor = f"{path}.input_linear.weight"
-        return tuple(
-            joined(f"{path}.{e}.{name}", tensor, into, e, rows) for e in range(experts)
-        )
-
-    return ExpertsSpec(
-        router(
-            build, f"{path}.router.layer", experts, scoring="softmax_of_top", normalise=False
-        ),
-        entering("gate", slice(inner)),
-        entering("up", slice(inner, None)),
-        tuple(
-            joined(
-                f"{path}.{e}.down",
-                f"{path}.output_linear.weight",
-                (experts, hidden, inner),
-                e,
-                scale=scale,
-            )
-            for e in range(experts)
-        ),
-        build.activation,
-    )
 
 
 # ---- Falcon-H1 ----

@@ -72,9 +72,7 @@ def layer_count(config: Config) -> int:
     """As it is said; else as many as are listed."""
     listed = value(config, *_LISTS) or None
     known = len(listed) if isinstance(listed, (list, tuple, str)) else None
-    return integer(
-        config, "num_hidden_layers", "n_layer", "n_layers", "num_layers", default=known
-    )
+    return integer(config, "num_hidden_layers", "n_layer", "n_layers", "num_layers", default=known)
 
 
 def listed_type(config: Config, layer: int) -> Any:

@@ -9,9 +9,10 @@ from octavo.base.errors import ModelError
 from octavo.models.config import Config, flag, integer, number, value
 from octavo.models.decoder import Build, Traits, decoder
 from octavo.models.experts import normalises, router
+from octavo.models.hybrid import no_rope
 from octavo.models.layer_kinds import listed_type
 from octavo.models.mamba import NAMES, nothing
-from octavo.models.spec import ExpertsSpec, MlpSpec, ModelSpec, OpSpec, ParamSpec, RopeSpec
+from octavo.models.spec import ExpertsSpec, MlpSpec, ModelSpec, OpSpec, ParamSpec
 from octavo.models.state_spaces import mamba2
 
 
@@ -22,7 +23,7 @@ def nemotron_h(config: Config, kv_dtype: str) -> ModelSpec:
     traits = Traits(
         NAMES,
         mlp_bias=flag(config, "mlp_bias"),
-        rope=_no_rope,
+        rope=no_rope,
         mixers=_ops,
         feeds=nothing,
         understood=("n_routed_experts",),
@@ -37,10 +38,6 @@ def _ops(build: Build, layer: int) -> tuple[OpSpec, ...]:
     if kind in ("mlp", "-"):
         return (_mlp(build, path, build.inner),)
     return _experts(build, path) if kind in ("moe", "E") else (_mamba2(build, path),)
-
-
-def _no_rope(build: Build, layer: int) -> RopeSpec | None:
-    return None
 
 
 def _mamba2(build: Build, path: str) -> OpSpec:

@@ -4,7 +4,7 @@ convolution, the state's own parameters, and a linear `out_proj`."""
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, Literal
 
 from octavo.base.errors import ModelError
@@ -45,12 +45,17 @@ def parts(
     columns: int,
     rows: Mapping[str, int],
     bias: bool = False,
-    scales: tuple[float, ...] = (),
+    *,
+    scales: Iterable[float] = (),
+    heads: int = 1,
 ) -> list[LinearSpec]:
-    """The linear `tensor` as several, one after another, by name and number of rows."""
-    shape, start, found = (sum(rows.values()), columns), 0, []
+    """The linear `tensor` as several, by name and number of rows: one after another, in each of
+    so many heads."""
+    total, start, found = sum(rows.values()), 0, []
+    shape, every = (heads * total, columns), total if heads > 1 else None
     for (name, take), scale in zip(rows.items(), scales or [1.0] * len(rows), strict=True):
-        found.append(build.cut(f"{tensor}.{name}", tensor, shape, start, take, bias, scale))
+        part = build.cut(f"{tensor}.{name}", tensor, shape, start, take, bias, scale, every)
+        found.append(part)
         start += take
     return found
 
@@ -87,13 +92,13 @@ def mamba2(
     scales: tuple[float, ...] = (),
     dt_limits: tuple[float, float] | None = None,
 ) -> Mamba2Spec:
-    """`bias`: of `in_proj`, and of `out_proj` if not `out_bias`; `scales`: of z, x, B, C and dt; `dt_limits`: else those of
-    the config."""
+    """`bias`: of `in_proj`, and of `out_proj` without an `out_bias`; `scales`: of z, x, B, C and
+    dt; `dt_limits`: else those of the config."""
     config, hidden = build.config, build.hidden
     heads, inner = _heads(config, hidden)
     size, groups = integer(config, *_STATE), integer(config, *_GROUPS, default=1)
     rows = {"z": inner, "x": inner, "b": groups * size, "c": groups * size, "dt": heads}
-    z, *mixed, dt = parts(build, f"{path}.in_proj", hidden, rows, bias, scales)
+    z, *mixed, dt = parts(build, f"{path}.in_proj", hidden, rows, bias, scales=scales)
     return Mamba2Spec(
         heads=heads,
         head_dim=inner // heads,
