@@ -336,6 +336,13 @@ FAMILIES = tuple(_OWN)
 HYBRIDS = tuple(_HYBRIDS)
 
 
+def tiny_config(family: str, **overrides: Any) -> Any:
+    from transformers import AutoConfig
+
+    own = {**_OWN, **_HYBRIDS}[family]
+    return AutoConfig.for_model(**{"model_type": family, **_COMMON, **own, **overrides})
+
+
 def tiny_model(folder: Path | str, family: str, **overrides: Any) -> Any:
     """Save a random float32 model of `family` in two safetensors shards; give it in eval mode.
 
@@ -343,10 +350,9 @@ def tiny_model(folder: Path | str, family: str, **overrides: Any) -> Any:
     parameter, position and window shows in the logits. Deterministic.
     """
     import torch
-    from transformers import AutoConfig, AutoModelForCausalLM
+    from transformers import AutoModelForCausalLM
 
-    own = {"model_type": family, **_COMMON, **{**_OWN, **_HYBRIDS}[family], **overrides}
-    config = AutoConfig.for_model(**own)
+    config = tiny_config(family, **overrides)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed((*FAMILIES, *HYBRIDS).index(family))
         model = AutoModelForCausalLM.from_config(config, dtype=torch.float32).eval()

@@ -169,13 +169,17 @@ def _entering(config: Config, name: str, bias: str) -> float:
 
 
 def _multiplier(config: Config, name: str) -> float:
-    return _multipliers({name: [value(config, name)]}, name, 1)[0]
+    return _multipliers({name: [config.get(name)]}, name, 1)[0]
 
 
 def _multipliers(config: Config, name: str, most: int) -> list[float]:
     """Numbers, of either sign; 1 where they are missing."""
-    found: Any = value(config, name) or [None] * most
-    found = [1.0 if entry is None else entry for entry in found]
-    if len(found) != most or not all(isinstance(m, (int, float)) for m in found):
+    found = value(config, name)
+    listed = [None] * most if found is None else found
+    if not isinstance(listed, list) or len(listed) != most or not all(map(_is_number, listed)):
         raise ModelError(f"config: {name} must be {most} numbers, got {found!r}")
-    return [float(m) for m in found]
+    return [1.0 if entry is None else float(entry) for entry in listed]
+
+
+def _is_number(entry: Any) -> bool:
+    return entry is None or (isinstance(entry, (int, float)) and not isinstance(entry, bool))
