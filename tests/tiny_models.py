@@ -45,7 +45,7 @@ _DEEPSEEK = {
     "kv_lora_rank": 32,
     "q_lora_rank": 24,
     "qk_rope_head_dim": 16,
-    "qk_nope_head_dim": 24,
+    "qk_nope_head_dim": 32,
     "v_head_dim": 16,
     "n_routed_experts": 8,
     "n_shared_experts": 2,

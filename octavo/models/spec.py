@@ -185,7 +185,7 @@ class LatentAttentionSpec:
     attend: AttendSpec  # one KV head of rotary + latent columns; values are the latent
     q_down: LinearSpec | None  # queries pass a latent of their own
     q_down_norm: NormSpec | None
-    q_rotary: LinearSpec  # [num_heads * rotary]
+    q_rotary: tuple[LinearSpec, ...]  # of each head: [rotary]
     q_plain: LinearSpec  # [num_heads * plain]
     k_rotary: LinearSpec  # [rotary]
     latent: LinearSpec  # [latent]
