@@ -14,5 +14,6 @@ void bind_attention(nanobind::module_& module);
 void bind_block(nanobind::module_& module);
 void bind_limits(nanobind::module_& module);
 void bind_program(nanobind::module_& module);
+void bind_experts(nanobind::module_& module);
 
 }  // namespace octavo

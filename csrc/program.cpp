@@ -259,7 +259,9 @@ int Program::axes() const {
 void Program::take(Step step) {
   wait();  // a step that was given up may still be running
   step_ = std::move(step);
-  for (auto& slot : slots_) slot->fit(slot->chosen ? step_.chosen : step_.tokens);
+  for (auto& slot : slots_)
+    slot->fit(slot->chosen ? step_.chosen : slot->copies * step_.tokens);
+  for (auto& routes : routes_) routes->fit(step_.tokens);
   for (auto& rope : ropes_) rope->fit(step_.tokens);
   for (auto& planned : plans_) plan(*planned);
 }

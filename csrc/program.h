@@ -4,12 +4,15 @@
 
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <memory>
 #include <string>
+#include <tuple>
 #include <vector>
 
 #include "attention.h"
 #include "buffer.h"
+#include "experts.h"
 #include "linear.h"
 #include "pool.h"
 #include "rotary.h"
@@ -76,6 +79,14 @@ class Program {
     float q_eps, k_eps;
   };
 
+  // One layer's experts, and by which routes() tokens go to them.
+  struct Mixture {
+    int routes;
+    std::vector<Expert> experts;
+    Gating gating;
+    bool weigh_input;  // an expert's input is multiplied by the weight, instead of its output
+  };
+
   // What attention over a KV group reads: where a step's tables of it may point.
   struct Paging {
     int group;
@@ -107,6 +118,10 @@ class Program {
              Activation activation);
   // `from` holds q, k and v of each token side by side.
   void attention(BufferId to, BufferId from, Attention attention);
+  // Which experts a token goes to, by its logits; gives what experts() takes as `routes`.
+  int route(const std::string& name, BufferId from, Router router);
+  // Adds to `to`.
+  void experts(const std::string& name, BufferId to, BufferId from, Mixture mixture);
   // The rows of the chosen tokens.
   void choose(const std::string& name, BufferId to, BufferId from);
   // What follows is the next segment: the caller may read and change buffers in between.
@@ -129,6 +144,9 @@ class Program {
   // Pairs of a head's elements that this table turns.
   int half(int rope) const { return ropes_.at(rope)->half(); }
 
+  // Raises std::out_of_range where there are no such routes.
+  const Routes& routes(int routes) const { return *routes_.at(routes); }
+
   // A buffer's rows, [count][stride]; they hold until the next take().
   float* rows(BufferId buffer) const { return slots_[buffer]->memory[0].data<float>(); }
   int64_t stride(BufferId buffer) const { return slots_[buffer]->padded(); }
@@ -144,6 +162,7 @@ class Program {
   struct Slot {
     int64_t width;
     bool chosen;
+    int64_t copies = 1;      // rows for each token
     bool converts = false;   // while ops are added: the last writer, or an op behind it, converts
     bool wanted[FORMS] = {};  // by Form
     Buffer memory[FORMS];     // by Form
@@ -185,6 +204,11 @@ class Program {
   // The parts with the rows of `from` in their forms.
   std::vector<Part> views(const Parts& parts, BufferId from) const;
   Work work_of(const Parts& parts, int64_t rows) const;
+  // A row for each pair of routes, shared by all layers with as many for a token. Of one shape there
+  // are two: what experts read or give (0), and what is between their linears (1).
+  BufferId pairs(int use, int64_t width, int64_t top_k);
+  Forms forms(BufferId buffer) const;
+  Work work_of(const Mixture& mixture) const;
   // Run ops, as one thread of the team.
   void run(Team& team, size_t begin, size_t end);
   // Have `buffer` in `form` here, by an op of its own where its writer does not give it.
@@ -200,6 +224,8 @@ class Program {
   std::vector<std::unique_ptr<Rope>> ropes_;
   std::vector<std::unique_ptr<Planned>> plans_;
   std::vector<Paging> pagings_;
+  std::vector<std::unique_ptr<Routes>> routes_;
+  std::map<std::tuple<int, int64_t, int64_t>, BufferId> pairs_;
   std::vector<Op> ops_;
   std::vector<size_t> cuts_;
   Step step_;

@@ -196,6 +196,15 @@ int64_t scales_of_row(Form form, const Rows& rows) {
 
 }  // namespace
 
+void copy_row(const Rows& to, int64_t row, const Rows& from, int64_t at) {
+  const int64_t n = to.padded(), scales = scales_of_row(to.form, to);
+  if (to.f32 != nullptr) std::copy_n(from.f32 + at * n, n, to.f32 + row * n);
+  if (to.bf16 != nullptr) std::copy_n(from.bf16 + at * n, n, to.bf16 + row * n);
+  if (to.q8 != nullptr) std::copy_n(from.q8 + at * n, n, to.q8 + row * n);
+  if (to.q16 != nullptr) std::copy_n(from.q16 + at * n, n, to.q16 + row * n);
+  if (scales > 0) std::copy_n(from.scales + at * scales, scales, to.scales + row * scales);
+}
+
 int64_t form_bytes(Form form, int64_t rows, int64_t width) {
   const Rows shape{.width = width};
   return rows * (shape.padded() * value_size(form) +

@@ -13,6 +13,9 @@ void rms_norm(const float* x, const float* weight, int64_t n, float eps, float* 
 // Row `row` of `to` := values [to.width], in its form. Not for Form::f32, which has no other.
 void to_form(const Rows& to, int64_t row, const float* values);
 
+// Row `row` of `to` := row `at` of `from`, which is in the same form and as wide.
+void copy_row(const Rows& to, int64_t row, const Rows& from, int64_t at);
+
 // Bytes of all arrays of `rows` rows in one form.
 int64_t form_bytes(Form form, int64_t rows, int64_t width);
 

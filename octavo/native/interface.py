@@ -8,6 +8,7 @@ from typing import Protocol, TypeAlias
 import numpy as np
 
 Part = tuple["Packed", np.ndarray | None]  # a linear's weights and bias
+ExpertLinear = tuple["Packed", np.ndarray | None]  # the same, of one expert
 
 
 class Pool(Protocol):
@@ -89,6 +90,41 @@ class Program(Protocol):
         q_norm: tuple[np.ndarray, float] | None = None,
         k_norm: tuple[np.ndarray, float] | None = None,
     ) -> None: ...
+
+    def route(
+        self,
+        name: str,
+        source: int,
+        *,
+        top_k: int,
+        scoring: str,
+        normalise: bool,
+        scale: float = 1.0,
+        bias: np.ndarray | None = None,
+        groups: int = 1,
+        top_groups: int = 1,
+        group_score: str = "max",
+    ) -> int:
+        """Which experts each token goes to, by its logits in `source`; what `experts` takes as
+        `routes`. See csrc/routes.h for the names of `scoring` and `group_score`."""
+
+    def experts(
+        self,
+        name: str,
+        to: int,
+        source: int,
+        routes: int,
+        gates: Sequence[ExpertLinear],
+        ups: Sequence[ExpertLinear],
+        downs: Sequence[ExpertLinear],
+        activation: str,
+        *,
+        limit: float = 0.0,
+        alpha: float = 1.702,
+        weigh_input: bool = False,
+    ) -> None:
+        """Adds each token's experts to its row of `to`. `activation`, `limit` and `alpha`:
+        csrc/gating.h. The weight is of the output, or of the input."""
 
     def choose(self, name: str, to: int, source: int) -> None: ...
 
