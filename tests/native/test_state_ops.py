@@ -291,7 +291,7 @@ def test_tables_that_point_wrong_are_refused(table, message):
         ("mamba2", {"state_size": 31}, "fill"),
         ("mamba2", {"heads": 2}, "fill"),
         ("mamba2", {"a": rates(3, seed=0)}, "another size"),
-        ("mamba2", {"offset": 2 * OFFSET}, "page"),
+        ("mamba2", {"offset": 3 * OFFSET}, "page"),
         ("mamba1", {"a": rates(96, 15, seed=0)}, "fill"),
         ("mamba1", {"d": normal(95, seed=0)}, "another size"),
         ("delta", {"key_heads": 3}, "key_heads"),
