@@ -207,6 +207,7 @@ void check_step(const Step& step, const Program& program) {
     require(step.context_lens[r] >= step.row_starts[r + 1] - step.row_starts[r],
             "context_lens: shorter than a row");
   for (const Program::Paging& paging : program.pagings()) check_blocks(step, paging);
+  check_states(step, program);
 }
 
 void take(Program& program, Input<int32_t, 1> token_ids, Input<int64_t, 2> positions,
@@ -275,7 +276,8 @@ void bind_program(nb::module_& module) {
         Buffer& buffer = nb::cast<Buffer&>(self);
         return nb::ndarray<nb::numpy, uint8_t, nb::ndim<1>>(buffer.data(), {buffer.size()}, self);
       });
-  nb::class_<Program>(module, "Program", "A step as a list of ops over buffers of rows.")
+  nb::class_<Program> program(module, "Program", "A step as a list of ops over buffers of rows.");
+  program
       .def(nb::init<std::shared_ptr<Pool>>(), "pool"_a)
       .def("buffer", &add_buffer, "width"_a, "chosen"_a)
       .def("rope", &add_rope, "inv_freq"_a, "factor"_a, "axis"_a)
@@ -297,6 +299,7 @@ void bind_program(nb::module_& module) {
       .def("rows", &rows, "buffer"_a)
       .def("costs", &costs)
       .def_prop_ro("segments", &Program::segments);
+  bind_state(program);
 }
 
 }  // namespace octavo

@@ -17,6 +17,7 @@
 #include "pool.h"
 #include "rotary.h"
 #include "rows.h"
+#include "state_ops.h"
 
 namespace octavo {
 
@@ -97,6 +98,24 @@ class Program {
     bool operator==(const Paging&) const = default;
   };
 
+  // Where one layer's part of the states lies.
+  struct States {
+    std::shared_ptr<Buffer> memory;
+    int64_t page_bytes;
+    int64_t offset;  // from the start of a page, in bytes
+    int group;       // whose table [rows][2] says where each row's state is, and where it goes
+
+    int64_t pages() const { return static_cast<int64_t>(memory->size()) / page_bytes; }
+  };
+
+  // Where a step's table of a group of states may point.
+  struct StatePaging {
+    int group;
+    int64_t pages;
+
+    bool operator==(const StatePaging&) const = default;
+  };
+
   explicit Program(std::shared_ptr<Pool> pool) : pool_(std::move(pool)) {}
   ~Program() { wait(); }
   Program(const Program&) = delete;
@@ -122,6 +141,15 @@ class Program {
   int route(const std::string& name, BufferId from, Router router);
   // Adds to `to`.
   void experts(const std::string& name, BufferId to, BufferId from, Mixture mixture);
+  // Columns of `from` from `column` on.
+  void convolve(const std::string& name, BufferId to, BufferId from, int64_t column, States states,
+                Convolution convolution);
+  void scan_mamba2(const std::string& name, BufferId to, BufferId from, BufferId steps,
+                   States states, Mamba2 mamba);
+  void scan_mamba1(const std::string& name, BufferId to, BufferId from, BufferId steps, BufferId bc,
+                   States states, Mamba1 mamba);
+  void gated_delta(const std::string& name, BufferId to, BufferId from, BufferId decay,
+                   BufferId beta, States states, GatedDelta delta);
   // The rows of the chosen tokens.
   void choose(const std::string& name, BufferId to, BufferId from);
   // What follows is the next segment: the caller may read and change buffers in between.
@@ -135,6 +163,7 @@ class Program {
   // Axes of positions that a step must bring.
   int axes() const;
   const std::vector<Paging>& pagings() const { return pagings_; }
+  const std::vector<StatePaging>& state_pagings() const { return state_pagings_; }
   int segments() const { return static_cast<int>(cuts_.size()) + 1; }
   void take(Step step);
   // Begin a segment on the pool's threads and return at once.
@@ -201,6 +230,10 @@ class Program {
 
   void add(const std::string& name, std::function<void(Team&)> run,
            std::function<Work()> work = {});
+  // An op over states, run(team, spec, rows), where `spec` says how large they are.
+  template <class Spec, class Run>
+  void add_states(const std::string& name, States states, Spec spec, Run run);
+  Lines lines(BufferId buffer) const { return {rows(buffer), stride(buffer)}; }
   // The parts with the rows of `from` in their forms.
   std::vector<Part> views(const Parts& parts, BufferId from) const;
   Work work_of(const Parts& parts, int64_t rows) const;
@@ -226,6 +259,7 @@ class Program {
   std::vector<Paging> pagings_;
   std::vector<std::unique_ptr<Routes>> routes_;
   std::map<std::tuple<int, int64_t, int64_t>, BufferId> pairs_;
+  std::vector<StatePaging> state_pagings_;
   std::vector<Op> ops_;
   std::vector<size_t> cuts_;
   Step step_;

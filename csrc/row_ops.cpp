@@ -13,13 +13,6 @@ namespace {
 constexpr int64_t HALF = BLOCK / 2;
 constexpr float kFactors = 16.f;  // q times factor times code must stay exact in fp32
 
-OCTAVO_INLINE void store_part(float* to, F32 v, int64_t count) {
-  if (count >= W) [[likely]]
-    store(to, v);
-  else
-    for (int64_t i = 0; i < count; i++) to[i] = v[i];
-}
-
 OCTAVO_INLINE U32 plus(U32 a, U32 b) { return a + b; }
 
 void to_bf16(const float* x, int64_t n, int64_t padded, uint16_t* to) {

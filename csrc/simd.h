@@ -56,6 +56,14 @@ OCTAVO_INLINE F32 load_part(const float* from, int64_t count, float rest = 0.f) 
   return v;
 }
 
+// The first `count` lanes to memory.
+OCTAVO_INLINE void store_part(float* to, F32 v, int64_t count) {
+  if (count >= W) [[likely]]
+    store(to, v);
+  else
+    for (int64_t i = 0; i < count; i++) to[i] = v[i];
+}
+
 // Lane i is i.
 OCTAVO_INLINE I32 iota() {
   I32 v;

@@ -126,6 +126,97 @@ class Program(Protocol):
         """Adds each token's experts to its row of `to`. `activation`, `limit` and `alpha`:
         csrc/gating.h. The weight is of the output, or of the input."""
 
+    # Ops with a state, all of it float32: `offset` is where a layer's part begins in a page, in
+    # bytes, and `take` has a table [R, 2] for `group`: the page of each row's state before the
+    # step, 0 where there is none yet, and another one for the state after it.
+
+    def convolve(
+        self,
+        name: str,
+        to: int,
+        source: int,
+        *,
+        memory: Memory,
+        page_bytes: int,
+        offset: int,
+        group: int,
+        weight: np.ndarray,
+        bias: np.ndarray | None = None,
+        activation: str = "none",
+        column: int = 0,
+    ) -> None:
+        """`to` [C] := the causal convolution of columns of `source` from `column` on, each alone,
+        with `weight` [C, L], L in 2..8, and `bias` [C]; then `activation`, "none" or "silu". The
+        state is L - 1 inputs."""
+
+    def scan_mamba2(
+        self,
+        name: str,
+        to: int,
+        source: int,
+        steps: int,
+        *,
+        memory: Memory,
+        page_bytes: int,
+        offset: int,
+        group: int,
+        heads: int,
+        head_dim: int,
+        state_size: int,
+        groups: int,
+        a: np.ndarray,
+        d: np.ndarray | None = None,
+        dt_bias: np.ndarray | None = None,
+        dt_limits: tuple[float, float],
+    ) -> None:
+        """`source` holds x [heads, head_dim], B and C [groups, state_size]; `a` [heads] is
+        negative, `d` is [heads] or [heads * head_dim]. `steps` [heads] are changed in place. The
+        state has heads * head_dim * state_size numbers."""
+
+    def scan_mamba1(
+        self,
+        name: str,
+        to: int,
+        source: int,
+        steps: int,
+        bc: int,
+        *,
+        memory: Memory,
+        page_bytes: int,
+        offset: int,
+        group: int,
+        a: np.ndarray,
+        d: np.ndarray,
+    ) -> None:
+        """`source` holds x [inner], `bc` B and C [state_size]; `a` [inner, state_size] is
+        negative, `d` is [inner]. `steps` [inner], their bias added, are changed in place. The
+        state has inner * state_size numbers."""
+
+    def gated_delta(
+        self,
+        name: str,
+        to: int,
+        source: int,
+        decay: int,
+        beta: int,
+        *,
+        memory: Memory,
+        page_bytes: int,
+        offset: int,
+        group: int,
+        key_heads: int,
+        value_heads: int,
+        key_dim: int,
+        value_dim: int,
+        a: np.ndarray,
+        dt_bias: np.ndarray | None = None,
+        beta_scale: float = 1.0,
+    ) -> None:
+        """`source` holds q and k [key_heads, key_dim] and v [value_heads, value_dim]; `decay` is
+        one a value head, or for each of its key channels too, and so is `dt_bias`; `a`
+        [value_heads] is negative. `decay`, `beta` [value_heads], q and k are changed in place. The
+        state has value_heads * key_dim * value_dim numbers."""
+
     def choose(self, name: str, to: int, source: int) -> None: ...
 
     def cut(self) -> None:
