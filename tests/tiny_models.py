@@ -208,6 +208,7 @@ _OWN: dict[str, dict[str, Any]] = {
 }
 
 FAMILIES = tuple(_OWN)
+DENSE = FAMILIES[:6]  # the plain ones, for tests of what all have in common
 
 
 def tiny_model(folder: Path | str, family: str, **overrides: Any) -> Any:

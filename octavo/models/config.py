@@ -95,9 +95,11 @@ def text_config(config: Config) -> dict[str, Any]:
 def refuse_unknown_mathematics(config: Config, understood: Collection[str] = ()) -> None:
     """Raises ModelError for an option that a plain decoder would have to ignore, and that is not
     among those `understood`."""
+    rope = section(config, "rope_scaling", "rope_parameters") or {}
+    said = {"partial_rotary_factor": rope.get("partial_rotary_factor"), **config}
     for name, neutral in _NEUTRAL.items():
-        if name not in understood and config.get(name) not in neutral:
-            raise ModelError(f"config: {name}={config[name]!r} is not supported")
+        if name not in understood and said.get(name) not in neutral:
+            raise ModelError(f"config: {name}={said[name]!r} is not supported")
     int8_scheme(config)  # refuses the other ways to quantise
 
 

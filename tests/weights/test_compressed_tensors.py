@@ -15,6 +15,7 @@ from tiny_models import tiny_model
 from octavo.base.errors import ModelError
 from octavo.files.model_files import ModelFiles
 from octavo.models.families import model_spec
+from octavo.models.spec import MlpSpec
 from octavo.weights.checkpoint import to_float32
 from octavo.weights.formats import summary, weight_formats
 from octavo.weights.open import open_checkpoint
@@ -76,7 +77,7 @@ def test_gate_and_up_may_be_kept_in_different_formats(tmp_path: Path) -> None:
 
 
 def mlps(spec: Any) -> list[Any]:
-    return [layer.mlp for layer in spec.layers]
+    return [op for layer in spec.layers for op in layer.ops if isinstance(op, MlpSpec)]
 
 
 @pytest.mark.parametrize(
