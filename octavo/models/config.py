@@ -83,12 +83,14 @@ _NEUTRAL: dict[str, tuple[Any, ...]] = {
 }
 
 
+def text_part(config: Config) -> Config | None:
+    """The decoder's part of the config of a model that also sees or hears; None: it is all text."""
+    return next((config[n] for n in _NESTED if isinstance(config.get(n), Mapping)), None)
+
+
 def text_config(config: Config) -> dict[str, Any]:
     """The decoder's own part of `config`, with what its Transformers class would fill in."""
-    for name in _NESTED:
-        if isinstance(config.get(name), Mapping):
-            config = config[name]
-            break
+    config = text_part(config) or config
     return {**_CLASS_DEFAULTS.get(str(config.get("model_type")), {}), **config}
 
 
