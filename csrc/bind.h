@@ -4,6 +4,7 @@
 #include <nanobind/nanobind.h>
 
 #include "pool.h"
+#include "program.h"
 
 namespace octavo {
 
@@ -14,5 +15,6 @@ void bind_attention(nanobind::module_& module);
 void bind_block(nanobind::module_& module);
 void bind_limits(nanobind::module_& module);
 void bind_program(nanobind::module_& module);
+void bind_ops(nanobind::class_<Program>& program);
 
 }  // namespace octavo

@@ -106,8 +106,8 @@ class Emitter:
             "gate_up",
             inner,
             normed,
-            (weights.matrix(spec.gate.weight), weights.bias(spec.gate)),
-            (weights.matrix(spec.up.weight), weights.bias(spec.up)),
+            (weights.matrix(spec.gate.weight), weights.bias(spec.gate), 1.0),
+            (weights.matrix(spec.up.weight), weights.bias(spec.up), 1.0),
             spec.activation,
         )
         self._linear("down", x, inner, [spec.down], add=True)
@@ -119,7 +119,7 @@ class Emitter:
         self, name: str, to: int, source: int, specs: Sequence[LinearSpec], add: bool = False
     ) -> None:
         """Outputs of several linears over the same rows lie side by side."""
-        parts = [(self._weights.matrix(s.weight), self._weights.bias(s)) for s in specs]
+        parts = [(self._weights.matrix(s.weight), self._weights.bias(s), 1.0) for s in specs]
         self._program.linear(name, to, source, parts, add)
 
     def _head_norm(self, spec: NormSpec | None) -> tuple[np.ndarray, float] | None:
