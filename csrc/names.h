@@ -17,6 +17,10 @@ inline constexpr const char* kActivations[] = {"silu", "gelu", "gelu_tanh"};
 inline constexpr const char* kGates[] = {"silu", "gelu", "gelu_tanh", "relu2", "swiglu_oai"};
 inline constexpr const char* kScorings[] = {"softmax", "softmax_of_top", "sigmoid"};
 inline constexpr const char* kGroupScores[] = {"max", "top2"};
+inline constexpr const char* kActivations[] = {"silu", "gelu",  "gelu_tanh",
+                                               "relu", "relu2", "sigmoid"};
+inline constexpr const char* kNorms[] = {"rms", "layer"};
+inline constexpr const char* kMultipliers[] = {"none", "silu", "sigmoid"};
 
 template <class Enum, size_t N>
 Enum named(const char* const (&names)[N], const std::string& name) {

@@ -16,6 +16,7 @@
 #include "linear.h"
 #include "pool.h"
 #include "rotary.h"
+#include "row_ops.h"
 #include "rows.h"
 #include "state_ops.h"
 
@@ -52,20 +53,36 @@ struct OpCost {
   Work work = {};
 };
 
+// What a factor goes through before it multiplies.
+enum class Multiplier { none, silu, sigmoid };
+
 using BufferId = int;
 
 class Program {
  public:
-  // A linear's weights, its bias (or empty), and where its outputs go.
+  // A linear's weights, its bias (or empty), where its outputs go, which column of its input is the
+  // first that it reads, and what its outputs are multiplied with.
   struct LinearPart {
     std::shared_ptr<Packed> weight;
     std::vector<float> bias;
     int64_t column;
+    int64_t first = 0;
+    float scale = 1;
 
     Form form() const { return form_for(weight->format); }
     Part view(const Rows& x) const {
-      return {weight.get(), bias.empty() ? nullptr : bias.data(), column, x};
+      return {weight.get(), bias.empty() ? nullptr : bias.data(), column,
+              x.columns(first, weight->k), scale};
     }
+  };
+
+  // A norm over `columns` columns from `column` on, in `groups` equal parts, each on its own.
+  struct Norm {
+    NormKind kind;
+    std::vector<float> weight, bias;  // [columns], or empty
+    float eps;
+    int64_t column, columns, groups;
+    bool add;  // to what is there
   };
 
   // One layer's attention, and what it points to.
@@ -128,13 +145,24 @@ class Program {
 
   // cos and sin of the step's positions along `axis`; gives what attention takes as `rope`.
   int rope(std::vector<float> inv_freq, float factor, int axis);
-  void embed(BufferId to, std::shared_ptr<Packed> table);
-  void norm(const std::string& name, BufferId to, BufferId from, std::vector<float> weight,
-            float eps);
+  // A token's row of the table, times `scale`, or its row of the step's embeddings as it is.
+  void embed(BufferId to, std::shared_ptr<Packed> table, float scale);
+  // The same columns of both; `to` may be `from`.
+  void norm(const std::string& name, BufferId to, BufferId from, Norm norm);
   void linear(const std::string& name, BufferId to, BufferId from, std::vector<LinearPart> parts,
               bool add);
   void gated(const std::string& name, BufferId to, BufferId from, LinearPart gate, LinearPart up,
              Activation activation);
+  void activate(const std::string& name, BufferId buffer, Activation activation);
+  // Column j of `to` *= the function of column `column` + j of `from`, or of its only one.
+  void multiply(const std::string& name, BufferId to, BufferId from, Multiplier function,
+                int64_t column);
+  // x := cap * tanh(x / cap)
+  void soft_cap(const std::string& name, BufferId buffer, float cap);
+  void copy(const std::string& name, BufferId to, BufferId from, int64_t column,
+            int64_t from_column, int64_t columns);
+  // `to` += `from`
+  void add_rows(const std::string& name, BufferId to, BufferId from);
   // `from` holds q, k and v of each token side by side.
   void attention(BufferId to, BufferId from, Attention attention);
   // Which experts a token goes to, by its logits; gives what experts() takes as `routes`.
@@ -242,6 +270,21 @@ class Program {
   BufferId pairs(int use, int64_t width, int64_t top_k);
   Forms forms(BufferId buffer) const;
   Work work_of(const Mixture& mixture) const;
+  // Add an op that changes rows of `buffer`, each on its own: change(number, row). They are given
+  // in all their forms.
+  template <class Change>
+  void change_rows(const std::string& name, BufferId buffer, Change change) {
+    slots_[buffer]->converts = true;
+    add(name, [this, buffer, change = std::move(change)](Team& team) {
+      each_row(team, count(buffer), [&](int64_t row) {
+        change(row, rows(buffer) + row * stride(buffer));
+        slots_[buffer]->convert(row);
+      });
+    });
+  }
+  const float* row(BufferId buffer, int64_t index) const {
+    return rows(buffer) + index * stride(buffer);
+  }
   // Run ops, as one thread of the team.
   void run(Team& team, size_t begin, size_t end);
   // Have `buffer` in `form` here, by an op of its own where its writer does not give it.

@@ -135,15 +135,37 @@ void to_q8_row(const Rows& to, int64_t row, const float* values) {
 
 }  // namespace
 
-void rms_norm(const float* x, const float* weight, int64_t n, float eps, float* y) {
-  F32 squares{};
-  for (int64_t i = 0; i < n; i += W) {
-    const F32 v = load_part(x + i, n - i);
-    squares = fma(v, v, squares);
+namespace {
+
+// What one norm takes off every value, and then multiplies it with.
+struct Normaliser {
+  float mean, scale;
+
+  Normaliser(NormKind kind, const float* x, int64_t n, float eps) {
+    const auto count = static_cast<float>(n);
+    F32 sums{}, squares{};
+    if (kind == NormKind::layer)
+      for (int64_t i = 0; i < n; i += W) sums += load_part(x + i, n - i);
+    mean = sum(sums) / count;
+    for (int64_t i = 0; i < n; i += W) {
+      const F32 v = load_part(x + i, n - i, mean) - mean;
+      squares = fma(v, v, squares);
+    }
+    scale = 1.f / std::sqrt(sum(squares) / count + eps);
   }
-  const F32 scale = splat(1.f / std::sqrt(sum(squares) / static_cast<float>(n) + eps));
-  for (int64_t i = 0; i < n; i += W)
-    store_part(y + i, load_part(x + i, n - i) * scale * load_part(weight + i, n - i), n - i);
+};
+
+}  // namespace
+
+void norm(NormKind kind, const float* x, const float* weight, const float* bias, int64_t n,
+          float eps, bool add, float* y) {
+  const Normaliser all(kind, x, n, eps);
+  store_each(y, n, [&](int64_t i, int64_t count) {
+    F32 v = (load_part(x + i, count) - all.mean) * all.scale;
+    if (weight != nullptr) v *= load_part(weight + i, count);
+    if (bias != nullptr) v += load_part(bias + i, count);
+    return add ? load_part(y + i, count) + v : v;
+  });
 }
 
 void to_form(const Rows& to, int64_t row, const float* values) {

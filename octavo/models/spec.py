@@ -17,7 +17,9 @@ from typing import Any, Literal, TypeAlias
 
 from octavo.base.kv import KVGroup
 
-Activation = Literal["silu", "gelu", "gelu_tanh", "relu", "relu2", "swiglu_clipped"]
+Activation = Literal["silu", "gelu", "gelu_tanh", "relu", "relu2", "swiglu_oai"]
+
+SWIGLU_ALPHA, SWIGLU_LIMIT = 1.702, 7.0  # of "swiglu_oai", the gate of gpt-oss
 
 
 # ---- parameters ----

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from octavo.models.spec import ExpertsSpec, MlpSpec
+from octavo.models.spec import SWIGLU_ALPHA, SWIGLU_LIMIT, ExpertsSpec, MlpSpec
 from octavo.native.emitter import Emitter, Target
 
 
@@ -25,7 +25,7 @@ def mlp(made: Emitter, layer: int, spec: MlpSpec, source: int, to: Target) -> No
 
 def experts(made: Emitter, layer: int, spec: ExpertsSpec, source: int, to: Target) -> None:
     assert to.add, "experts add to what is there"
-    router = spec.router
+    router, [scale] = spec.router, {down.scale for down in spec.downs}
     logits = made.linears("router", "router", source, [router.linear])
     routes = made.program.route(
         "route",
@@ -33,7 +33,7 @@ def experts(made: Emitter, layer: int, spec: ExpertsSpec, source: int, to: Targe
         top_k=router.top_k,
         scoring=router.scoring,
         normalise=router.normalise,
-        scale=router.scale,
+        scale=router.scale * scale,
         bias=made.vector(router.bias),
         groups=router.groups,
         top_groups=router.top_groups,
@@ -44,9 +44,9 @@ def experts(made: Emitter, layer: int, spec: ExpertsSpec, source: int, to: Targe
         to.buffer,
         source,
         routes,
-        [made.part(s) for s in spec.gates],
-        [made.part(s) for s in spec.ups],
-        [made.part(s) for s in spec.downs],
+        *([made.part(s)[:2] for s in linears] for linears in (spec.gates, spec.ups, spec.downs)),
         spec.activation,
+        limit=SWIGLU_LIMIT,
+        alpha=SWIGLU_ALPHA,
         weigh_input=spec.weigh_input,
     )

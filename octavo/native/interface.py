@@ -7,8 +7,11 @@ from typing import Protocol, TypeAlias
 
 import numpy as np
 
-Part = tuple["Packed", np.ndarray | None]  # a linear's weights and bias
-ExpertLinear = tuple["Packed", np.ndarray | None]  # the same, of one expert
+# A linear's weights, bias and scale; the same, the first column of its input that it reads, and the
+# column where its outputs go: None is behind the part before.
+Part = tuple["Packed", np.ndarray | None, float]
+PlacedPart = tuple["Packed", np.ndarray | None, float, int, int | None]
+ExpertLinear = tuple["Packed", np.ndarray | None]  # weights and bias of one expert
 
 
 class Pool(Protocol):
@@ -56,15 +59,61 @@ class Program(Protocol):
     def rope(self, inv_freq: Sequence[float], factor: float, axis: int) -> int:
         """cos and sin of a step's positions; what `attention` takes as `rope`."""
 
-    def embed(self, to: int, table: Packed) -> None: ...
+    def embed(self, to: int, table: Packed, scale: float = 1.0) -> None:
+        """A token's row of the table, times `scale`, or its row of `embeddings` as it is."""
 
-    def norm(self, name: str, to: int, source: int, weight: np.ndarray, eps: float) -> None: ...
+    def norm(
+        self,
+        name: str,
+        to: int,
+        source: int,
+        weight: np.ndarray | None,
+        eps: float,
+        *,
+        bias: np.ndarray | None = None,
+        kind: str = "rms",
+        groups: int = 1,
+        add: bool = False,
+        column: int = 0,
+        columns: int | None = None,
+    ) -> None:
+        """RMSNorm ("rms") or LayerNorm ("layer") of `columns` columns from `column` on, in `groups`
+        equal parts, into the same columns of `to`, which may be `source`. Weight and bias are of
+        all columns, or of one part."""
 
-    def linear(self, name: str, to: int, source: int, parts: Sequence[Part], add: bool) -> None: ...
+    def linear(
+        self, name: str, to: int, source: int, parts: Sequence[Part | PlacedPart], add: bool
+    ) -> None:
+        """scale * (x W^T + bias) of each part, or +=. A part reads all columns of `source`, or as
+        many as it has inputs from its first on, a multiple of 32. Outputs fill `to`, unless they
+        were placed."""
 
-    def gated(
-        self, name: str, to: int, source: int, gate: Part, up: Part, activation: str
+    def gated(self, name: str, to: int, source: int, gate: Part, up: Part, activation: str) -> None:
+        """activation(gate) * up; one of "silu", "gelu", "gelu_tanh", "relu", "relu2", "sigmoid"."""
+
+    def activate(self, name: str, buffer: int, activation: str) -> None:
+        """In place; activations as in `gated`."""
+
+    def multiply(self, name: str, to: int, source: int, function: str, *, column: int = 0) -> None:
+        """Column j of `to` *= "none", "silu" or "sigmoid" of column `column` + j of `source`, or
+        of its only one."""
+
+    def soft_cap(self, name: str, buffer: int, cap: float) -> None:
+        """x := cap * tanh(x / cap), in place."""
+
+    def copy(
+        self,
+        name: str,
+        to: int,
+        source: int,
+        *,
+        column: int = 0,
+        source_column: int = 0,
+        columns: int | None = None,
     ) -> None: ...
+
+    def add(self, name: str, to: int, source: int) -> None:
+        """`to` += `source`"""
 
     def attention(
         self,
