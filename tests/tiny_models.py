@@ -45,7 +45,7 @@ _DEEPSEEK = {
     "kv_lora_rank": 32,
     "q_lora_rank": 24,
     "qk_rope_head_dim": 16,
-    "qk_nope_head_dim": 24,
+    "qk_nope_head_dim": 32,
     "v_head_dim": 16,
     "n_routed_experts": 8,
     "n_shared_experts": 2,
@@ -333,6 +333,7 @@ _HYBRIDS: dict[str, dict[str, Any]] = {
 }
 
 FAMILIES = tuple(_OWN)
+DENSE = FAMILIES[:6]  # the plain ones, for tests of what all have in common
 HYBRIDS = tuple(_HYBRIDS)
 
 

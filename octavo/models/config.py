@@ -94,21 +94,25 @@ _NEUTRAL: dict[str, tuple[Any, ...]] = {
 }
 
 
+def text_part(config: Config) -> Config | None:
+    """The decoder's part of the config of a model that also sees or hears; None: it is all text."""
+    return next((config[n] for n in _NESTED if isinstance(config.get(n), Mapping)), None)
+
+
 def text_config(config: Config) -> dict[str, Any]:
     """The decoder's own part of `config`, with what its Transformers class would fill in."""
-    for name in _NESTED:
-        if isinstance(config.get(name), Mapping):
-            config = config[name]
-            break
+    config = text_part(config) or config
     return {**_CLASS_DEFAULTS.get(str(config.get("model_type")), {}), **config}
 
 
 def refuse_unknown_mathematics(config: Config, understood: Collection[str] = ()) -> None:
     """Raises ModelError for an option that a plain decoder would have to ignore, and that is not
     among those `understood`."""
+    rope = section(config, "rope_scaling", "rope_parameters") or {}
+    said = {"partial_rotary_factor": rope.get("partial_rotary_factor"), **config}
     for name, neutral in _NEUTRAL.items():
-        if name not in understood and config.get(name) not in neutral:
-            raise ModelError(f"config: {name}={config[name]!r} is not supported")
+        if name not in understood and said.get(name) not in neutral:
+            raise ModelError(f"config: {name}={said[name]!r} is not supported")
     int8_scheme(config)  # refuses the other ways to quantise
 
 

@@ -8,7 +8,7 @@ from typing import Any
 from octavo.base.errors import ModelError
 from octavo.base.registry import Registry
 from octavo.files.model_files import ModelFiles
-from octavo.models.config import Config, text_config
+from octavo.models.config import Config, text_config, text_part, value
 from octavo.models.gguf_config import gguf_config
 from octavo.models.spec import ModelSpec
 
@@ -76,8 +76,8 @@ _GENERATION = {
 
 
 def model_config(files: ModelFiles) -> dict[str, Any]:
-    """The model's config, from config.json or GGUF metadata, with the stop tokens that
-    generation_config.json says.
+    """The config of the model's decoder, from config.json or GGUF metadata, with the stop tokens
+    that generation_config.json says.
 
     Raises:
         ModelError: there is none, or it is not understood.
@@ -88,8 +88,11 @@ def model_config(files: ModelFiles) -> dict[str, Any]:
     config = files.json("config.json")
     if config is None:
         raise ModelError(f"{files.path} has no config.json")
-    eos = (files.json("generation_config.json") or {}).get("eos_token_id")
-    return config if eos is None else {**config, "eos_token_id": eos}
+    text = dict(text_part(config) or config)
+    for stop in (config, files.json("generation_config.json") or {}):
+        if stop.get("eos_token_id") is not None:
+            text["eos_token_id"] = stop["eos_token_id"]
+    return text
 
 
 def model_spec(files: ModelFiles, kv_dtype: str) -> ModelSpec:
@@ -98,9 +101,9 @@ def model_spec(files: ModelFiles, kv_dtype: str) -> ModelSpec:
     Raises:
         ModelError: the architecture is unknown, or its config asks for something not supported.
     """
-    config = model_config(files)
+    config = text_config(model_config(files))
     family: Callable[[Config, str], ModelSpec] = _known(config.get("model_type"))
-    return family(text_config(config), kv_dtype)
+    return family(config, kv_dtype)
 
 
 def default_dtype(files: ModelFiles) -> str:
@@ -112,7 +115,8 @@ def default_dtype(files: ModelFiles) -> str:
     if files.is_gguf:
         return _gguf_dtype(files)
     config = files.json("config.json") or {}
-    found = config.get("dtype") or config.get("torch_dtype") or "float32"
+    text = text_part(config) or {}
+    found = value({**text, **config}, "dtype", "torch_dtype") or "float32"
     dtype = str(found).removeprefix("torch.")
     if dtype not in _DTYPES:
         raise ModelError(f"config: dtype {dtype!r} is not supported; known: {', '.join(_DTYPES)}")
