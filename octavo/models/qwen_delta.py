@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from octavo.base.errors import ModelError
-from octavo.models.config import Config, flag, integer, value
+from octavo.models.config import Config, flag, integer, section, value
 from octavo.models.decoder import Build, Traits, decoder
 from octavo.models.qwen import EXPERTS, feeds
 from octavo.models.spec import (
@@ -28,14 +28,26 @@ def qwen3_next(config: Config, kv_dtype: str) -> ModelSpec:
 
 
 def qwen3_5(config: Config, kv_dtype: str) -> ModelSpec:
-    return decoder("qwen3_5", config, kv_dtype, _traits(config, _one_by_one))
+    return decoder("qwen3_5", _of_text(config), kv_dtype, _traits(config, _one_by_one))
 
 
 def qwen3_5_moe(config: Config, kv_dtype: str) -> ModelSpec:
     """Experts in every layer; their weights always add up to 1."""
     traits = replace(_traits(config, _one_by_one), feeds=feeds)
     plain = {"norm_topk_prob": True, "decoder_sparse_step": 1, "mlp_only_layers": []}
-    return decoder("qwen3_5_moe", {**config, **plain}, kv_dtype, traits)
+    return decoder("qwen3_5_moe", {**_of_text(config), **plain}, kv_dtype, traits)
+
+
+def _of_text(config: Config) -> Config:
+    """Without what says which of its three positions turns a token: in text all are equal."""
+    names = ("rope_parameters", "rope_scaling")
+    found = {name: section(config, name) for name in names}
+    kept = {
+        name: {key: entry for key, entry in rope.items() if not key.startswith("mrope_")}
+        for name, rope in found.items()
+        if rope is not None
+    }
+    return {**config, **kept}
 
 
 @dataclass(frozen=True)
