@@ -122,13 +122,6 @@ void to_length(float* x, int64_t n, float factor) {
   for (int64_t i = 0; i < n; i += W) store_part(x + i, load_part(x + i, n - i) * scale, n - i);
 }
 
-float dot(const float* a, const float* b, int64_t n) {
-  F32 products{};
-  for (int64_t i = 0; i < n; i += W)
-    products = fma(load_part(a + i, n - i), load_part(b + i, n - i), products);
-  return sum(products);
-}
-
 void prepare(const GatedDelta& delta, float* qkv, float* decay, float* beta) {
   const float scale = 1.f / std::sqrt(static_cast<float>(delta.key_dim));
   for (int64_t head = 0; head < 2 * delta.key_heads; head++)
@@ -151,9 +144,34 @@ struct DeltaToken {
   float* y;
 };
 
+// (e S)^T k, the columns of a panel. Even and odd channels add up apart, so that one sum need not
+// wait for the other.
+template <bool WHOLE>
+OCTAVO_INLINE void recall(const Panel& panel, const DeltaToken& token, F32 (&known)[VS]) {
+  F32 odd[VS] = {};
+  const auto add = [&](int64_t i, F32 (&sums)[VS]) {
+    const F32 k = splat(token.decay[i * token.decay_step]) * token.k[i];
+#pragma GCC unroll 4
+    for (int v = 0; v < VS; v++)
+      sums[v] = fma(panel.get<WHOLE>(panel.from + i * panel.columns, v), k, sums[v]);
+  };
+  std::fill_n(known, VS, F32{});
+  int64_t i = 0;
+  for (; i + 1 < panel.depth; i += 2) {
+    add(i, known);
+    add(i + 1, odd);
+  }
+  if (i < panel.depth) add(i, known);
+  for (int v = 0; v < VS; v++) known[v] += odd[v];
+}
+
 template <bool WHOLE>
 OCTAVO_INLINE void update(const Panel& panel, const DeltaToken& token) {
-  F32 known[VS] = {}, y[VS] = {}, change[VS];  // known = (e S)^T k
+  F32 change[VS], y[VS] = {};
+  recall<WHOLE>(panel, token, change);
+#pragma GCC unroll 4
+  for (int v = 0; v < VS; v++)
+    change[v] = (panel.get<WHOLE>(token.v, v) - change[v]) * token.beta;
   for (int64_t i = 0; i < panel.depth; i++) {
     const float* const from = panel.from + i * panel.columns;
     float* const to = panel.to + i * panel.columns;
@@ -161,25 +179,13 @@ OCTAVO_INLINE void update(const Panel& panel, const DeltaToken& token) {
     const F32 k = splat(token.k[i]), q = splat(token.q[i]);
 #pragma GCC unroll 4
     for (int v = 0; v < VS; v++) {
-      const F32 s = panel.get<WHOLE>(from, v) * decay;
+      const F32 s = fma(panel.get<WHOLE>(from, v), decay, change[v] * k);
       panel.put<WHOLE>(to, v, s);
-      known[v] = fma(s, k, known[v]);
       y[v] = fma(s, q, y[v]);
     }
   }
-  const F32 overlap = splat(dot(token.q, token.k, panel.depth));
 #pragma GCC unroll 4
-  for (int v = 0; v < VS; v++) {
-    change[v] = (panel.get<WHOLE>(token.v, v) - known[v]) * token.beta;
-    panel.put<WHOLE>(token.y, v, fma(change[v], overlap, y[v]));
-  }
-  for (int64_t i = 0; i < panel.depth; i++) {
-    float* const to = panel.to + i * panel.columns;
-    const F32 k = splat(token.k[i]);
-#pragma GCC unroll 4
-    for (int v = 0; v < VS; v++)
-      panel.put<WHOLE>(to, v, fma(change[v], k, panel.get<WHOLE>(to, v)));
-  }
+  for (int v = 0; v < VS; v++) panel.put<WHOLE>(token.y, v, y[v]);
 }
 
 // ---- convolution ----
