@@ -16,5 +16,6 @@ void bind_block(nanobind::module_& module);
 void bind_limits(nanobind::module_& module);
 void bind_program(nanobind::module_& module);
 void bind_ops(nanobind::class_<Program>& program);
+void bind_attention_op(nanobind::class_<Program>& program);
 
 }  // namespace octavo
