@@ -335,6 +335,9 @@ class Native(Protocol):
 
     def Program(self, pool: _Pool) -> _Program: ...
 
+    def packed_together(self, format: str, n: int, k: int, count: int) -> list[_Packed]:
+        """Matrices of one shape in one memory, on huge pages even where each is small."""
+
     def panel_bytes(self, format: str, k: int) -> int:
         """Bytes that 16 outputs of `k` inputs take."""
 
