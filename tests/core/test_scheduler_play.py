@@ -33,10 +33,12 @@ class SchedulerPlay(RuleBasedStateMachine):
         max_preemptions=st.integers(1, 3),
         swap=st.sampled_from([0, 0, 100, 10_000]),
         pace=st.sampled_from([0.05, 0.7]),
+        interval=st.sampled_from([BLOCK, 2 * BLOCK, 5 * BLOCK]),
+        states=st.integers(2, 16),
     )
-    def start(self, shape, caching, index, seqs, extra, swap, **settings):
+    def start(self, shape, caching, index, seqs, extra, swap, interval, states, **settings):
         self.world = World(
-            layout(NUM_BLOCKS, BLOCK, shape, chunk=seqs + extra),
+            layout(NUM_BLOCKS, BLOCK, shape, seqs + extra, interval, states),
             prefix_caching=caching,
             prefix_index=index,
             swap=swap if caching else 0,
