@@ -134,6 +134,7 @@ def test_table_says_what_fits() -> None:
         weight_format="q8_0",
         kv_dtype="bfloat16",
         max_model_len=64,
+        max_num_seqs=8,
         runner="hand",
     )
     lines = table.splitlines()
@@ -160,6 +161,7 @@ def test_table_has_a_line_for_each_group() -> None:
         weight_format="f32",
         kv_dtype="float32",
         max_model_len=64,
+        max_num_seqs=8,
         runner="hand",
     )
     assert [name for name in ("g0", "g1") if name in table] == ["g0", "g1"]
