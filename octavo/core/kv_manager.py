@@ -6,6 +6,7 @@ Knows pools, content and tables; not who should run. A call that cannot be met c
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Sequence as Several
 
 from octavo.base.kv import KVLayout
 from octavo.base.plan import StepPlan
@@ -14,6 +15,7 @@ from octavo.core.match import SWAPPED, Hit
 from octavo.core.moves import Load, Moves
 from octavo.core.prefix_cache import PrefixCache
 from octavo.core.sequence import Sequence
+from octavo.core.state_blocks import StateBlocks
 from octavo.core.swap import SwapDirectory
 
 
@@ -41,15 +43,14 @@ class KVManager:
         self._moves = Moves(swap)
         self.cache = PrefixCache(layout, root, prefix_caching, prefix_index, self._moves, blank)
         self.block_size = layout.block_size
+        self.states = StateBlocks(layout, self.cache)
         self.pools = self.cache.pools
         self._layout = layout
         self._groups = layout.groups
         self._number_of = [layout.pool_of(g) for g in range(len(layout.groups))]  # of the pool
         self._pool_of = [self.pools[p] for p in self._number_of]
         self._attention = [g for g, group in enumerate(self._groups) if not group.is_state]
-        self._states = [g for g, group in enumerate(self._groups) if group.is_state]
         self._windows = [(g, group) for g, group in enumerate(self._groups) if group.window]
-        self._interval = layout.state_interval if self._states and prefix_caching else 0
         self._holders: dict[int, Sequence] = {}  # sequences that have blocks
 
     def complete(self, plan: StepPlan) -> StepPlan:
@@ -60,19 +61,13 @@ class KVManager:
     def is_loading(self) -> bool:
         return self._moves.is_loading
 
-    @property
-    def most_sequences(self) -> int:
-        """How many may have blocks at once. Each holds the state that it reads and the one that it
-        writes, and nobody else holds states: so where no more run, every row finds a free one."""
-        return self._layout.most_sequences
-
     def admit(self, sequence: Sequence, watermark: float) -> bool:
         """Give a sequence what the cache holds of it.
 
         False, with nothing changed, unless in every pool of attention all that it may claim is free
         besides the claims of others and the watermark (a share of the pool). A hit that lies in the
         free list counts as wanted: taking it makes the free list shorter. For states there is room
-        as long as no more than `most_sequences` have blocks.
+        as long as no more than `states.most_sequences` have blocks.
         """
         assert not sequence.tables, f"sequence {sequence.sequence_id} has blocks already"
         matcher = self.cache.matcher(sequence.prefix, sequence.num_known - 1)
@@ -100,48 +95,21 @@ class KVManager:
         self._slide(sequence)
         block, inside = divmod(sequence.num_computed, self.block_size)
         shared = [g for g in self._attention if self._is_shared(g, sequence, inside)]
-        missing = -(-upto // self.block_size) - self._length(sequence)
-        if not missing and not shared and not self._states:
-            return True
-        wanted = [0] * len(self.pools)
-        if not sequence.reserves:
-            others = (s for s in self._holders.values() if s.reserves)
-            wanted = self._claims(others)
-        for g in self._attention:
-            wanted[self._number_of[g]] += missing + (g in shared)
-        for g in self._states:
-            wanted[self._number_of[g]] += 1
-        if any(n > p.num_free for n, p in zip(wanted, self.pools, strict=True)):
+        missing = -(-upto // self.block_size) - self._num_blocks(sequence)
+        if (missing or shared) and not self._are_free(sequence, missing, shared):
             return False
         for g in shared:
             self._copy(g, sequence, block)
-        for g in self._attention:
+        for g in self._attention if missing else ():
             sequence.tables[g].extend(self._pool_of[g].allocate(missing))
-        for g in self._states:
-            assert len(sequence.tables[g]) == 1, "the step before is not settled"
-            sequence.tables[g].extend(self._pool_of[g].allocate(1))
+        self.states.extend(sequence)
         return True
 
-    def until_state(self, sequence: Sequence, length: int) -> int:
-        """How many of a sequence's next `length` tokens to compute, so that its row ends where a
-        state is worth keeping: after every interval, and after the prompt."""
-        if not self._interval:
-            return length
-        start, prompt = sequence.num_computed, sequence.state.prompt_len
-        end = start // self._interval * self._interval + self._interval
-        if start < prompt:
-            end = min(end, prompt)
-        return min(length, end - start)
-
     def settle(self, written: bool) -> None:
-        """The step is over. If it was `written`, the states after it are those of its sequences;
-        else these have no part in what comes."""
+        """The step is over, see `PrefixCache.settle`; if it failed, its sequences must be freed."""
         self.cache.settle(written)
-        for sequence in self._holders.values() if written else ():
-            for g in self._states:
-                before = sequence.tables[g][:-1]
-                self._pool_of[g].release(before)
-                del sequence.tables[g][: len(before)]
+        if written:
+            self.states.settle(self._holders.values())
 
     def fork(self, parent: Sequence, child: Sequence) -> None:
         """`child` begins with all that `parent` has computed; they share every block."""
@@ -163,15 +131,12 @@ class KVManager:
         for block in range(sequence.num_published, full):
             self._publish(sequence, block, self.block_size)
         sequence.num_published = full
-        if self._interval:
-            at_end = sequence.num_computed == sequence.state.prompt_len
-            if at_end or sequence.num_computed % self._interval == 0:
-                self._publish_state(sequence)
+        self.states.publish_due(sequence)
 
     def publish_tail(self, sequence: Sequence) -> None:
         """Tell the index of the tokens computed in a block that is not full yet, and of the state
         after them. The block goes on being written behind them; a state is never written again."""
-        self._publish_state(sequence)
+        self.states.publish(sequence)
         block, length = divmod(sequence.num_computed, self.block_size)
         if length and block not in sequence.prefix.keys:
             self._publish(sequence, block, length)
@@ -191,7 +156,7 @@ class KVManager:
     def unsent(self, sequence: Sequence) -> tuple[int, list[list[int]]]:
         """How many blocks of each table are as they were at the last call; by group, the blocks
         after these, and all of a state group."""
-        kept, sequence.num_sent = sequence.num_sent, self._length(sequence)
+        kept, sequence.num_sent = sequence.num_sent, self._num_blocks(sequence)
         return kept, [
             table[0 if group.is_state else kept :]
             for group, table in zip(self._groups, sequence.tables, strict=True)
@@ -281,7 +246,7 @@ class KVManager:
         block = sequence.tables[group][-1]
         return self._pool_of[group].refs(block) > 1 or self.cache.tokens(group, block) > inside
 
-    def _length(self, sequence: Sequence) -> int:
+    def _num_blocks(self, sequence: Sequence) -> int:
         """Blocks in each table of attention."""
         return len(sequence.tables[self._attention[0]]) if self._attention else 0
 
@@ -291,10 +256,15 @@ class KVManager:
             if held != NULL_BLOCK:
                 self.cache.publish(g, sequence.prefix, block, held, length)
 
-    def _publish_state(self, sequence: Sequence) -> None:
-        for g in self._states if sequence.num_computed else ():
-            state = sequence.tables[g][-1]
-            self.cache.publish_state(g, sequence.prefix, sequence.num_computed, state)
+    def _are_free(self, sequence: Sequence, missing: int, shared: Several[int]) -> bool:
+        """Whether every group has so many blocks besides what others have reserved, and one more
+        where it must copy one."""
+        wanted = [0] * len(self.pools)
+        if not sequence.reserves:
+            wanted = self._claims(s for s in self._holders.values() if s.reserves)
+        for g in self._attention:
+            wanted[self._number_of[g]] += missing + (g in shared)
+        return all(n <= p.num_free for n, p in zip(wanted, self.pools, strict=True))
 
     def _slide(self, sequence: Sequence) -> None:
         """Free the blocks that no token to come can see; the null block keeps their place."""

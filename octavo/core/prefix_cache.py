@@ -46,7 +46,7 @@ class PrefixCache:
         self._root = dict(root)
         self.blank = blank
         self._layout = layout
-        self._enabled = enabled
+        self.enabled = enabled
         self._moves = moves
         self._number_of = [layout.pool_of(g) for g in range(len(layout.groups))]  # of the pool
         # Of full blocks and states that can be found: (pool, block) -> group, digest.
@@ -84,7 +84,7 @@ class PrefixCache:
 
     def publish(self, group: int, prefix: Prefix, number: int, block: int, length: int) -> None:
         """`block` holds the first `length` tokens of block `number` of a prefix."""
-        if not self._enabled:
+        if not self.enabled:
             return
         if self._indexes[group].publish(group, prefix, number, length, block):
             whole = length == self._layout.block_size
@@ -92,7 +92,7 @@ class PrefixCache:
 
     def publish_state(self, group: int, prefix: Prefix, tokens: int, block: int) -> None:
         """`block` is the state after the first `tokens` of a prefix."""
-        if self._enabled and self._states[group].publish(prefix, tokens, block):
+        if self.enabled and self._states[group].publish(prefix, tokens, block):
             self._published(group, block, prefix.digest(tokens // self._layout.block_size))
 
     def tokens(self, group: int, block: int) -> int:
@@ -106,7 +106,7 @@ class PrefixCache:
             self._indexes,
             self._states,
             prefix,
-            most if self._enabled else 0,
+            most if self.enabled else 0,
             [self._fresh[pool] for pool in self._number_of],
             self._is_swapped if self._moves.directory is not None else None,
         )
@@ -114,7 +114,7 @@ class PrefixCache:
     def explain(self, request: Request, prefix: Prefix, matcher: Matcher, hit: int) -> Miss | None:
         """Why a prompt that starts was found for `hit` tokens only; None where that is all that
         could be."""
-        if not self._enabled:
+        if not self.enabled:
             return "disabled"
         run, root = prefix.run(0, prefix.block_size), self._root_of(request)
         miss = None

@@ -39,7 +39,7 @@ class Scheduler:
         self._order = QUEUE_ORDERS[settings.policy]()
         self._victim = VICTIMS[settings.victim]()
         reserve = settings.admission == "whole"
-        self._most = min(settings.max_num_seqs, manager.most_sequences)
+        self._most = min(settings.max_num_seqs, manager.states.most_sequences)
         self._roster = Roster(manager, self._order, self._most, reserve)
         self._steps = 0
         self._begun_loading: list[Sequence] = []  # in the step that is planned
@@ -187,7 +187,7 @@ class Scheduler:
     def _length(self, sequence: Sequence, budget: int) -> int:
         """Tokens of a sequence's next row."""
         length = min(sequence.num_known - sequence.num_computed, budget)
-        return self._manager.until_state(sequence, length)
+        return self._manager.states.until(sequence, length)
 
     def _row(self, sequence: Sequence, length: int, new: list[NewSequence]) -> Row:
         """Of a sequence that has blocks for so many more tokens."""
