@@ -93,6 +93,17 @@ def test_the_next_turn_computes_what_follows_the_answer_or_the_prompt(shape):
     assert ask(mine, "d", PROMPT) == (16, "cold")
 
 
+@pytest.mark.parametrize("index", ["hash", "radix"])
+def test_a_state_is_no_hit_where_a_window_misses_what_lies_before_it(index):
+    mine = world("window state", prefix_index=index)
+    prompt = list(range(1, 38))
+    ask(mine, "a", prompt)
+    pool = mine.manager.pools[0]
+    prefix = mine.manager.cache.prefix(request("p", prompt), prompt)
+    pool.forget(pool.index.held(0, prefix, 9, whole=False)[4])  # tokens 16 to 19
+    assert ask(mine, "b", [*prompt[:31], 99])[0] == 16
+
+
 def test_a_state_is_found_by_its_own_kind_alone():
     mine = world()
     ask(mine, "a", PROMPT)
@@ -178,6 +189,22 @@ def test_what_was_preempted_goes_on_from_its_state():
     mine.check()
     plan = mine.plan()
     assert [(row.start, row.length) for row in plan.rows] == [(24, 1)]
+
+
+def test_what_must_be_computed_again_ends_a_row_after_the_prompt_too():
+    mine = world()
+    mine.add(request("a", PROMPT, 9))
+    for _ in range(5):
+        mine.step()
+    mine.scheduler._preempt(mine.scheduler._roster.running[0])
+    for pool in mine.manager.pools:
+        pool.clear()
+    rows = []
+    while mine.scheduler.has_work:
+        plan = mine.plan()
+        rows += lengths(plan)
+        mine.finish(plan, [7])
+    assert rows == [8, 8, 5, 3, *[1] * 5]
 
 
 # ---- few states ----
