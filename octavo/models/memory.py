@@ -78,9 +78,10 @@ def kv_layout(
 ) -> KVLayout:
     """Cut `budget_bytes` into as many blocks as it holds. Each pool has one null block.
 
-    Where states are kept, two for each sequence that runs come first, but for no more sequences
-    than take half of the budget and leave room for one of the longest length; then blocks of
-    attention, with room for a state for every `state_interval` tokens in them.
+    Where states are kept, two for each sequence that runs come first; if not all of these fit with
+    the longest length, for no more sequences than take half of the budget and leave room for one
+    of that length. Then come blocks of attention, and a state for every `state_interval` tokens in
+    them.
 
     `chunk`: tokens of a sequence that one step computes, at most; `longest`: tokens of one
     sequence, at most; `sequences`: that run at once, at most.
@@ -154,28 +155,27 @@ class _Cut:
         return self._attention(blocks) + states * self.state_bytes
 
     def can_run(self, sequences: int, budget: int) -> bool:
-        """Whether so many states leave half of the memory, and room for the longest sequence."""
-        if 4 * sequences * self.state_bytes > budget:
-            return False
-        return not self.pages or self.size(self._longest, sequences) <= budget
+        """Whether there is memory for so many of the longest sequences; or their states leave half
+        of it, and room for one of these."""
+        if self.size(sequences * self._longest, sequences) <= budget:
+            return True
+        half = 4 * sequences * self.state_bytes <= budget
+        return half and self.size(self._longest, sequences) <= budget
 
     def pools(self, budget: int, running: int) -> tuple[Pool, ...]:
         """As many blocks as a budget holds: pools of attention, then one for each state group."""
-        blocks = _largest(budget, lambda n: self.size(n, running) <= budget) if self.pages else 0
+        if not self.pages:
+            return self._state_pools(budget // self.state_bytes)
+        blocks = _largest(budget, lambda n: self.size(n, running) <= budget)
         states = self.num_states(blocks, running) if self.states else 0
         counts = [1 + count for count in self.usable(blocks)]
-        if len(self.pages) == 1:
+        if len(self.pages) == 1:  # windows may take what is left, too
             counts = [(budget - states * self.state_bytes) // next(iter(self.pages))]
-        elif not self.pages:
-            states = budget // self.state_bytes
-        attention = zip(self.pages.items(), counts, strict=True)
-        return (
-            *(Pool(page_bytes=p, num_blocks=n, groups=tuple(of)) for (p, of), n in attention),
-            *(
-                Pool(page_bytes=self.groups[g].state_bytes, num_blocks=states, groups=(g,))
-                for g in self.states
-            ),
+        attention = (
+            Pool(page_bytes=page, num_blocks=count, groups=tuple(members))
+            for (page, members), count in zip(self.pages.items(), counts, strict=True)
         )
+        return (*attention, *self._state_pools(states))
 
     def least(self) -> str:
         """What the smallest cache holds, in words."""
@@ -184,6 +184,12 @@ class _Cut:
             return block
         states = f"{self.num_states(1, 1)} states"
         return f"{block} and {states}" if self.pages else states
+
+    def _state_pools(self, count: int) -> tuple[Pool, ...]:
+        return tuple(
+            Pool(page_bytes=self.groups[g].state_bytes, num_blocks=count, groups=(g,))
+            for g in self.states
+        )
 
     def _attention(self, blocks: int) -> int:
         counts = zip(self.pages, self.usable(blocks), strict=True)

@@ -229,6 +229,7 @@ class World:
     def check(self) -> None:
         """free + held + null = all; references = occurrences; waste < 1 block; windows slide."""
         live = [s for s in self.scheduler._roster.live.values() if s.tables]
+        assert len(live) <= self.layout.most_sequences
         for p, pool in enumerate(self.manager.pools):
             held = Counter(
                 block

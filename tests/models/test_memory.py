@@ -150,14 +150,16 @@ def test_a_layout_with_states_is_exact(
 def _check_states(
     layout: KVLayout, usable: int, each: int, budget: int, longest: int, sequences: int
 ) -> None:
-    """Two for each sequence, as long as half of the memory and one of the longest are left."""
+    """Two for each sequence, if all fit, or half of the memory and one of the longest are left."""
     kept = layout.total_bytes - each * (usable + 1)
     if not kept:
         assert usable + 1 == budget // each
         return
     one = kv_bytes_for(layout.groups, layout.block_size, longest, state_interval=64)
     most = min(budget // (4 * each), 1 + (budget - one) // (2 * each), sequences)
-    others = usable - 2 * max(1, most)
+    sizes = (layout.groups, layout.block_size, longest)
+    fits = [kv_bytes_for(*sizes, sequences=n + 1, state_interval=64) for n in range(sequences)]
+    others = usable - 2 * max(1, most, sum(size <= budget for size in fits))
     assert FEW_STATES <= others <= max(FEW_STATES, kept // each)
 
 
