@@ -157,10 +157,10 @@ class KVManager:
         """How many blocks of each table are as they were at the last call; by group, the blocks
         after these, and all of a state group."""
         kept, sequence.num_sent = sequence.num_sent, self._num_blocks(sequence)
-        return kept, [
-            table[0 if group.is_state else kept :]
-            for group, table in zip(self._groups, sequence.tables, strict=True)
-        ]
+        unsent = [table[kept:] for table in sequence.tables]
+        for g in self.states.groups:
+            unsent[g] = list(sequence.tables[g])
+        return kept, unsent
 
     def loaded(self, name: str, intact: bool) -> Sequence | None:
         """A block has come back, or could not. The sequence that waited for it, if it still does

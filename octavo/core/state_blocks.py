@@ -23,17 +23,18 @@ class StateBlocks:
     def __init__(self, layout: KVLayout, cache: PrefixCache) -> None:
         self.most_sequences = layout.most_sequences
         self._cache = cache
-        self._groups = {
+        self.groups = {  # by number, its pool
             g: cache.pools[layout.pool_of(g)]
             for g, group in enumerate(layout.groups)
             if group.is_state
         }
         self._interval = layout.state_interval
+        self._cuts = bool(self.groups) and cache.enabled
 
     def until(self, sequence: Sequence, length: int) -> int:
         """How many of a sequence's next `length` tokens to compute, so that its row ends where a
         state is worth keeping: after every interval, and after the prompt."""
-        if not self._groups or not self._cache.enabled:
+        if not self._cuts:
             return length
         start, prompt = sequence.num_computed, sequence.state.prompt_len
         end = start - start % self._interval + self._interval
@@ -47,14 +48,14 @@ class StateBlocks:
         One is always free: each of the sequences that have blocks, `most_sequences` at most, holds
         two, those before their row one, and nobody else holds any.
         """
-        for g, pool in self._groups.items():
+        for g, pool in self.groups.items():
             assert len(sequence.tables[g]) == 1, "the step before is not settled"
             sequence.tables[g].extend(pool.allocate(1))
 
     def settle(self, sequences: Iterable[Sequence]) -> None:
         """A step was computed: what it has written is its sequences' state."""
-        for sequence in sequences if self._groups else ():
-            for g, pool in self._groups.items():
+        for sequence in sequences if self.groups else ():
+            for g, pool in self.groups.items():
                 before = sequence.tables[g][:-1]
                 pool.release(before)
                 del sequence.tables[g][: len(before)]
@@ -67,6 +68,6 @@ class StateBlocks:
 
     def publish(self, sequence: Sequence) -> None:
         """Tell the cache of a sequence's state."""
-        for g in self._groups if sequence.num_computed else ():
+        for g in self.groups if sequence.num_computed else ():
             state = sequence.tables[g][-1]
             self._cache.publish_state(g, sequence.prefix, sequence.num_computed, state)

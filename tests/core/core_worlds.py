@@ -246,6 +246,8 @@ class World:
             assert not set(free) & set(held)
             assert len(free) + len(held) + 1 == pool.num_blocks
             assert all(pool.refs(b) == held[b] for b in range(1, pool.num_blocks))
+            if self.layout.pools[p] not in self.layout.state_pools:
+                assert all(pool.index.tokens(b) <= self.layout.block_size for b in free)
         for s in live:
             for group, table in zip(self.layout.groups, s.tables, strict=True):
                 if group.is_state:  # between steps one, and none before the first
