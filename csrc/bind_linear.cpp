@@ -114,6 +114,11 @@ class SideBySide {
   }
 
   const std::vector<Part>& parts() const { return parts_; }
+  std::vector<int64_t> panels() const {
+    std::vector<int64_t> found;
+    for (const Part& part : parts_) found.push_back(part.weight->panels());
+    return found;
+  }
   int64_t columns() const { return parts_.back().column + parts_.back().weight->n; }
 
  private:
@@ -129,9 +134,10 @@ void linear_of_arrays(Pool& pool, const std::vector<BiasedWeight>& weights, cons
                       const Output& y, bool add) {
   const SideBySide linears(weights, x);
   require_output(y, x, linears.columns());
+  const std::vector<Slice> cut = slices(linears.panels(), pool.threads());
   nb::gil_scoped_release released;
   pool.run([&](Team& team) {
-    linear(team, linears.parts(), x.shape(0), y.data(), y.shape(1), add);
+    linear(team, linears.parts(), cut, x.shape(0), y.data(), y.shape(1), add);
   });
 }
 

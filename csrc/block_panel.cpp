@@ -43,7 +43,7 @@ struct Codes {
   int64_t blocks;  // from here to the end of a row
   int64_t stride;  // blocks of a row
 
-  Codes(const Rows& rows, int64_t row) : blocks(rows.blocks()), stride(rows.blocks()) {
+  Codes(const Rows& rows, int64_t row) : blocks(rows.blocks()), stride(rows.padded() / BLOCK) {
     if constexpr (in_words(FORMAT)) values = rows.q16 + row * rows.padded();
     else values = rows.q8 + row * rows.padded();
     scales = rows.scales + row * stride;  // int8 has one for a row: scale_rows() finds it

@@ -1,24 +1,16 @@
 #include "program.h"
 
 #include <algorithm>
-#include <cstring>
 #include <iterator>
 #include <utility>
 
 #include "clock.h"
-#include "row_ops.h"
 
 namespace octavo {
 namespace {
 
 constexpr Form kForms[] = {Form::f32, Form::bf16, Form::q8, Form::q16, Form::q8_row};
 static_assert(std::size(kForms) == FORMS);
-
-// fn(row) for each row, a few at a time: one is little work.
-template <class F>
-void each_row(Team& team, int64_t rows, F&& fn) {
-  team.each(rows, std::max<int64_t>(1, rows / (team.threads() * 4)), fn);
-}
 
 }  // namespace
 
@@ -112,39 +104,15 @@ int Program::rope(std::vector<float> inv_freq, float factor, int axis) {
   return static_cast<int>(ropes_.size()) - 1;
 }
 
-void Program::embed(BufferId to, std::shared_ptr<Packed> table) {
-  slots_[to]->converts = false;
-  embedding_ = std::move(table);
-  add("embed", [this, to](Team& team) {
-    each_row(team, step_.tokens, [&](int64_t token) {
-      float* row = rows(to) + token * stride(to);
-      const int32_t id = step_.token_ids[token];
-      if (id >= 0)
-        unpack_row(*embedding_, id, row);
-      else
-        std::memcpy(row, step_.embeddings.data() + token * width(to), width(to) * sizeof(float));
-    });
-  });
-}
-
-void Program::norm(const std::string& name, BufferId to, BufferId from, std::vector<float> weight,
-                   float eps) {
-  slots_[to]->converts = true;
-  add(name, [this, to, from, weight = std::move(weight), eps](Team& team) {
-    each_row(team, count(from), [&](int64_t row) {
-      rms_norm(rows(from) + row * stride(from), weight.data(), width(to), eps,
-               rows(to) + row * stride(to));
-      slots_[to]->convert(row);
-    });
-  });
-}
-
 void Program::linear(const std::string& name, BufferId to, BufferId from, Parts parts,
                      bool add_to) {
   for (const LinearPart& part : parts) want(from, part.form());
   auto shared = std::make_shared<Parts>(std::move(parts));
-  auto run = [this, to, from, shared, add_to](Team& team) {
-    octavo::linear(team, views(*shared, from), count(from), rows(to), stride(to), add_to);
+  std::vector<int64_t> panels;
+  for (const LinearPart& part : *shared) panels.push_back(part.weight->panels());
+  auto cut = slices(panels, pool_->threads());
+  auto run = [this, to, from, shared, cut = std::move(cut), add_to](Team& team) {
+    octavo::linear(team, views(*shared, from), cut, count(from), rows(to), stride(to), add_to);
   };
   add(name, run, [this, from, shared] { return work_of(*shared, count(from)); });
   slots_[to]->converts = false;
@@ -232,17 +200,6 @@ void Program::attention(BufferId to, BufferId from, Attention attention) {
   slots_[to]->converts = false;
 }
 
-void Program::choose(const std::string& name, BufferId to, BufferId from) {
-  slots_[to]->converts = false;
-  add(name, [this, to, from](Team& team) {
-    each_row(team, step_.chosen, [&](int64_t row) {
-      std::memcpy(rows(to) + row * stride(to),
-                  rows(from) + step_.chosen_tokens[row] * stride(from),
-                  width(from) * sizeof(float));
-    });
-  });
-}
-
 void Program::cut() {
   cuts_.push_back(ops_.size());
   for (auto& slot : slots_) slot->converts = false;  // the caller may write what its writer did
@@ -259,7 +216,9 @@ int Program::axes() const {
 void Program::take(Step step) {
   wait();  // a step that was given up may still be running
   step_ = std::move(step);
-  for (auto& slot : slots_) slot->fit(slot->chosen ? step_.chosen : step_.tokens);
+  for (auto& slot : slots_)
+    slot->fit(slot->chosen ? step_.chosen : slot->copies * step_.tokens);
+  for (auto& routes : routes_) routes->fit(step_.tokens);
   for (auto& rope : ropes_) rope->fit(step_.tokens);
   for (auto& planned : plans_) plan(*planned);
 }

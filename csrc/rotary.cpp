@@ -21,7 +21,8 @@ void rotate(float* __restrict__ x, const float* __restrict__ cos, const float* _
 void norm_and_rotate(float* x, int heads, int dim, const HeadNorm& norm, const Rotary& rotary,
                      int64_t token) {
   for (float* head = x; head < x + heads * dim; head += dim) {
-    if (norm.weight != nullptr) rms_norm(head, norm.weight, dim, norm.eps, head);
+    if (norm.weight != nullptr)
+      octavo::norm(NormKind::rms, head, norm.weight, nullptr, dim, norm.eps, false, head);
     rotate(head, rotary.cos + token * rotary.half, rotary.sin + token * rotary.half, rotary.half);
   }
 }

@@ -62,7 +62,8 @@ class LatentAttention:
         self.index = index
         self.q_down = Linear(spec.q_down, params) if spec.q_down else None
         self.q_down_norm = Norm(spec.q_down_norm, params) if spec.q_down_norm else None
-        self.q_rotary, self.q_plain = Linear(spec.q_rotary, params), Linear(spec.q_plain, params)
+        self.q_rotary = [Linear(head, params) for head in spec.q_rotary]
+        self.q_plain = Linear(spec.q_plain, params)
         self.k_rotary, self.latent = Linear(spec.k_rotary, params), Linear(spec.latent, params)
         self.latent_norm = Norm(spec.latent_norm, params)
         self.k_up = [params.get(linear.weight) for linear in spec.k_up]
@@ -73,7 +74,7 @@ class LatentAttention:
         heads, cos_sin = self.spec.attend.num_heads, ctx.rope(self.spec.rope, x.dtype)
         asked = self.q_down(x) if self.q_down else x
         asked = self.q_down_norm(asked) if self.q_down_norm else asked
-        turning = rotate(self.q_rotary(asked).view(len(x), heads, -1), *cos_sin)
+        turning = rotate(torch.stack([head(asked) for head in self.q_rotary], 1), *cos_sin)
         plain = self.q_plain(asked).view(len(x), heads, -1)
         latent_q = torch.einsum("thp,hlp->thl", plain, torch.stack(self.k_up))
         key = rotate(self.k_rotary(x)[:, None], *cos_sin)

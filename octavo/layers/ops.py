@@ -8,9 +8,7 @@ import torch
 from torch.nn import functional as F
 
 from octavo.layers.params import Params
-from octavo.models.spec import LinearSpec, NormSpec
-
-_ALPHA, _LIMIT = 1.702, 7.0  # of swiglu_clipped
+from octavo.models.spec import SWIGLU_ALPHA, SWIGLU_LIMIT, LinearSpec, NormSpec
 
 ACTIVATIONS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
     "silu": F.silu,
@@ -22,10 +20,10 @@ ACTIVATIONS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
 
 
 def gated(activation: str, gate: torch.Tensor, up: torch.Tensor) -> torch.Tensor:
-    """What a gated MLP puts into its last linear. "swiglu_clipped" is that of gpt-oss."""
-    if activation == "swiglu_clipped":
-        gate, up = gate.clamp(max=_LIMIT), up.clamp(-_LIMIT, _LIMIT)
-        return (up + 1) * gate * torch.sigmoid(_ALPHA * gate)
+    """What a gated MLP puts into its last linear. "swiglu_oai" is that of gpt-oss."""
+    if activation == "swiglu_oai":
+        gate, up = gate.clamp(max=SWIGLU_LIMIT), up.clamp(-SWIGLU_LIMIT, SWIGLU_LIMIT)
+        return (up + 1) * gate * torch.sigmoid(SWIGLU_ALPHA * gate)
     return ACTIVATIONS[activation](gate) * up
 
 

@@ -112,7 +112,7 @@ class Mamba2:
         in place."""
         spec = self.spec
         sizes = [spec.heads * spec.head_dim, *[spec.groups * spec.state_size] * 2]
-        x, b, c = row.float().split(sizes, -1)
+        x, b, c = torch.split(row.float(), sizes, -1)
         x = x.view(-1, spec.heads, spec.head_dim)
         together = spec.heads // spec.groups
         b, c = (
@@ -158,7 +158,8 @@ class Delta:
         value_dim], changed in place."""
         spec = self.spec
         keys = spec.key_heads * spec.key_dim
-        q, k, v = row.float().split([keys, keys, spec.value_heads * spec.value_dim], -1)
+        sizes = [keys, keys, spec.value_heads * spec.value_dim]
+        q, k, v = torch.split(row.float(), sizes, -1)
         together = spec.value_heads // spec.key_heads
         q, k = (
             _unit(x.view(-1, spec.key_heads, spec.key_dim)).repeat_interleave(together, 1)

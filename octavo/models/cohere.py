@@ -34,6 +34,6 @@ def _traits(config: Config, **more: object) -> Traits:
 
 
 def _rope_in_windows(build: Build, layer: int) -> RopeSpec | None:
-    if build.groups[layer].kind != "window":
+    if build.group(layer).kind != "window":
         return None
     return rope_spec(build.config, build.head_dim)

@@ -182,13 +182,19 @@ class Build:
 
     # ---- parts that most families have ----
 
+    def group(self, layer: int) -> KVGroup:
+        """Of the layer's attention."""
+        if layer not in self.groups:
+            raise ModelError(f"config: layer {layer} must attend, its type says that it does not")
+        return self.groups[layer]
+
     def rope(self, layer: int) -> RopeSpec | None:
         own = self.traits.rope
         return rope_spec(self.config, self.head_dim) if own is None else own(self, layer)
 
     def attend(self, layer: int) -> AttendSpec:
         """As far as the layer's KV group says."""
-        group = self.groups[layer]
+        group = self.group(layer)
         return AttendSpec(
             num_heads=self.heads,
             num_kv_heads=self.kv_heads,

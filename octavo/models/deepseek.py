@@ -81,8 +81,11 @@ def _attention(build: Build, layer: int) -> tuple[LatentAttentionSpec]:
         ),
         q_down=build.linear(f"{path}.q_a_proj", asked, hidden, bias) if asked else None,
         q_down_norm=_norm(f"{path}.q_a_layernorm", asked) if asked else None,
-        q_rotary=build.cut(
-            f"{path}.q_rotary", q_name, q_shape, plain, rotary, every=head, halved=turning
+        q_rotary=tuple(
+            build.cut(
+                f"{path}.q_rotary.{h}", q_name, q_shape, h * head + plain, rotary, halved=turning
+            )
+            for h in range(heads)
         ),
         q_plain=build.cut(f"{path}.q_plain", q_name, q_shape, 0, plain, every=head),
         k_rotary=build.cut(f"{path}.k_rotary", kv, down, latent, rotary, bias, halved=turning),

@@ -57,7 +57,7 @@ def _cap(config: Config, name: str) -> float | None:
 
 def _rope(build: Build, layer: int) -> RopeSpec:
     """Older files have two bases, of which only that of full attention may be scaled."""
-    config, local = build.config, build.groups[layer].kind == "window"
+    config, local = build.config, build.group(layer).kind == "window"
     if local and value(config, "rope_parameters") is None:
         theta = number(config, "rope_local_base_freq", default=_LOCAL_THETA)
         config = {**config, "rope_theta": theta, "rope_scaling": None}

@@ -8,9 +8,17 @@ from octavo.base.errors import ModelError
 from octavo.models.config import Config, flag, integer, number
 from octavo.models.decoder import Build, Traits, decoder
 from octavo.models.experts import joined, own_experts, router
-from octavo.models.spec import AttentionSpec, ExpertsSpec, LinearSpec, ModelSpec, ParamSpec
+from octavo.models.spec import (
+    SWIGLU_ALPHA,
+    SWIGLU_LIMIT,
+    AttentionSpec,
+    ExpertsSpec,
+    LinearSpec,
+    ModelSpec,
+    ParamSpec,
+)
 
-_SWIGLU = {"swiglu_alpha": 1.702, "swiglu_limit": 7.0}  # what "swiglu_clipped" means
+_SWIGLU = {"swiglu_alpha": SWIGLU_ALPHA, "swiglu_limit": SWIGLU_LIMIT}
 
 
 def gpt_oss(config: Config, kv_dtype: str) -> ModelSpec:
@@ -67,6 +75,6 @@ def _experts(build: Build, layer: int) -> tuple[ExpertsSpec]:
             tuple(linear(e, "gate", slice(0, None, 2)) for e in each),
             tuple(linear(e, "up", slice(1, None, 2)) for e in each),
             tuple(linear(e, "down") for e in each),
-            "swiglu_clipped",
+            "swiglu_oai",
         ),
     )

@@ -45,7 +45,7 @@ def llama4(config: Config, kv_dtype: str) -> ModelSpec:
 
 
 def _rope(build: Build, layer: int) -> RopeSpec | None:
-    if build.groups[layer].kind != "chunked":
+    if build.group(layer).kind != "chunked":
         return None
     return rope_spec(build.config, build.head_dim)
 

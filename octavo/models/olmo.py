@@ -49,7 +49,7 @@ def _traits(config: Config, **more: object) -> Traits:
 
 def _rope(build: Build, layer: int) -> RopeSpec:
     """Older files scale the layers without windows only."""
-    config, local = build.config, build.groups[layer].kind == "window"
+    config, local = build.config, build.group(layer).kind == "window"
     if local:
         config = {**config, "rope_scaling": None}
     return rope_spec(config, build.head_dim, "sliding_attention" if local else "full_attention")

@@ -25,6 +25,8 @@ _COMMON = {
     "finetuned",
     "max_position_embeddings",
     "llama_4_scaling_beta",  # a matter of queries, not of angles
+    "mrope_interleaved",  # which of three positions a frequency takes: a text's are all equal
+    "mrope_section",
 }
 _OWN = {
     "default": {"factor"},  # some files keep the factor of a scaling that is off

@@ -17,7 +17,9 @@ from typing import Any, Literal, TypeAlias
 
 from octavo.base.kv import KVGroup
 
-Activation = Literal["silu", "gelu", "gelu_tanh", "relu", "relu2", "swiglu_clipped"]
+Activation = Literal["silu", "gelu", "gelu_tanh", "relu", "relu2", "swiglu_oai"]
+
+SWIGLU_ALPHA, SWIGLU_LIMIT = 1.702, 7.0  # of "swiglu_oai", the gate of gpt-oss
 
 
 # ---- parameters ----
@@ -185,7 +187,7 @@ class LatentAttentionSpec:
     attend: AttendSpec  # one KV head of rotary + latent columns; values are the latent
     q_down: LinearSpec | None  # queries pass a latent of their own
     q_down_norm: NormSpec | None
-    q_rotary: LinearSpec  # [num_heads * rotary]
+    q_rotary: tuple[LinearSpec, ...]  # of each head: [rotary]
     q_plain: LinearSpec  # [num_heads * plain]
     k_rotary: LinearSpec  # [rotary]
     latent: LinearSpec  # [latent]

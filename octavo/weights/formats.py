@@ -53,7 +53,10 @@ def weight_formats(
     }
     for op in (op for layer in spec.layers for op in layer.ops):
         for linear in _in_floats(op):
-            if formats[linear.weight.name] in QUANTISED_FORMATS:
+            if formats[linear.weight.name] in BLOCK_FORMATS:
+                formats[linear.weight.name] = FLOAT_FORMATS[dtype]
+        for linear in op.v_up if isinstance(op, LatentAttentionSpec) else ():
+            if formats[linear.weight.name] == INT8:  # a token has one scale there, not one a head
                 formats[linear.weight.name] = FLOAT_FORMATS[dtype]
         if isinstance(op, ExpertsSpec):
             formats[op.router.linear.weight.name] = "f32"

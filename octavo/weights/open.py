@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from octavo.files.model_files import ModelFiles
+from octavo.models.config import text_part
 from octavo.models.quantization import int8_scheme
 from octavo.models.spec import ModelSpec
 from octavo.weights.checkpoint import Checkpoint
@@ -11,6 +12,7 @@ from octavo.weights.dummy import DummyCheckpoint
 from octavo.weights.gguf_file import GgufCheckpoint
 from octavo.weights.match import check
 from octavo.weights.safetensors_files import SafetensorsCheckpoint
+from octavo.weights.text_part import TextPart
 
 
 def open_checkpoint(files: ModelFiles, load_format: str, spec: ModelSpec, seed: int) -> Checkpoint:
@@ -27,6 +29,8 @@ def open_checkpoint(files: ModelFiles, load_format: str, spec: ModelSpec, seed: 
 
 
 def _safetensors(files: ModelFiles) -> Checkpoint:
-    tensors = SafetensorsCheckpoint.open(files)
-    scheme = int8_scheme(files.json("config.json") or {})
+    tensors, config = SafetensorsCheckpoint.open(files), files.json("config.json") or {}
+    if text_part(config) is not None:
+        return TextPart(tensors)
+    scheme = int8_scheme(config)
     return tensors if scheme is None else CompressedTensorsCheckpoint(tensors, scheme)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 from dense import DenseModel
-from tiny_models import FAMILIES, tiny_model
+from tiny_models import FAMILIES, HYBRIDS, tiny_model
 
 from octavo.files.model_files import ModelFiles
 from octavo.layers.decoder import Decoder
@@ -15,7 +15,7 @@ from octavo.models.families import model_spec
 from octavo.weights.checkpoint import RawTensor
 
 
-@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("family", FAMILIES + HYBRIDS)
 def test_logits_equal_transformers(family, tmp_path):
     oracle = tiny_model(tmp_path, family)
     ids = [n * 7 % oracle.config.vocab_size for n in range(60)]
