@@ -69,8 +69,12 @@ class ModelSettings:
     device: str = option("auto", "where to compute", choices=("auto", "cpu", "cuda"))
     model_impl: str = option(
         "auto",
-        "what computes; auto: native kernels on the CPU, PyTorch elsewhere",
-        choices=("auto", "native", "torch"),
+        "what computes; auto: native kernels on the CPU, PyTorch elsewhere, and Hugging Face "
+        "Transformers for models that Octavo does not know itself",
+        choices=("auto", "native", "torch", "transformers"),
+    )
+    trust_remote_code: bool = option(
+        False, "run Python code that comes with the model, with all rights of this process"
     )
     load_format: str = option("auto", "dummy: random weights", choices=("auto", "dummy"))
     max_model_len: int | None = option(None, "longest sequence in tokens; default: the model's")

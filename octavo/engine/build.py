@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from functools import partial
 from hashlib import sha256
 
@@ -15,52 +14,19 @@ from octavo.base.settings import EngineSettings
 from octavo.core.kv_manager import KVManager
 from octavo.core.scheduler import Scheduler
 from octavo.core.swap import SwapDirectory
-from octavo.engine.backends import Backend, NativeBackend, TorchBackend
 from octavo.engine.engine import Engine
 from octavo.engine.executor import InProcessExecutor
-from octavo.engine.hardware import fast_dtypes, free_memory, num_cores, pick_device
+from octavo.engine.hardware import free_memory
 from octavo.engine.info import EngineInfo
-from octavo.engine.resolve import (
-    Memory,
-    compute_dtype,
-    implementation,
-    kv_budget,
-    kv_dtype,
-    max_model_len,
-    quantization,
-)
+from octavo.engine.resolve import Memory, kv_budget, max_model_len
+from octavo.engine.resolved import Resolved, num_threads, resolve
 from octavo.engine.swapping import swap_bytes, swap_store
 from octavo.engine.updates import CurrentWeights
 from octavo.files.model_files import ModelFiles
-from octavo.models.families import default_dtype, generation_defaults, model_spec
+from octavo.models.families import generation_defaults
 from octavo.models.memory import check_fit, kv_layout
 from octavo.models.memory_table import memory_table
-from octavo.models.spec import ModelSpec
-from octavo.weights.open import open_checkpoint
 from octavo.worker.worker import Worker
-
-
-@dataclass(frozen=True)
-class Resolved:
-    """What computes a model, and in which numbers; only headers have been read."""
-
-    spec: ModelSpec
-    device: str
-    dtype: str
-    kv_dtype: str
-    backend: Backend
-
-
-def resolve(settings: EngineSettings, files: ModelFiles) -> Resolved:
-    """Raises ConfigError where a setting is impossible or the model is not understood."""
-    device = pick_device(settings.model.device)
-    computed_by = implementation(settings.model.model_impl, device)
-    fast = fast_dtypes(device, computed_by)
-    dtype = compute_dtype(settings.model, default_dtype(files), fast)
-    kept_in = kv_dtype(settings.cache, dtype)
-    spec = model_spec(files, kept_in)
-    backend = _backend(settings, files, spec, computed_by, dtype, device)
-    return Resolved(spec, device, dtype, kept_in, backend)
 
 
 def watch(tensors: Iterable[str]) -> Iterable[str]:
@@ -133,27 +99,6 @@ def _join(settings: EngineSettings, plan: Resolved, info: EngineInfo, swapped: i
     executor = InProcessExecutor(Worker(make, runner, layout, store))
     info = msgspec.structs.replace(info, epoch=weights.epoch)
     return Engine(info, scheduler, executor, weights)
-
-
-def num_threads(settings: EngineSettings) -> int:
-    """CPU threads that compute."""
-    return settings.model.threads or num_cores()
-
-
-def _backend(
-    settings: EngineSettings,
-    files: ModelFiles,
-    spec: ModelSpec,
-    computed_by: str,
-    dtype: str,
-    device: str,
-) -> Backend:
-    checkpoint = open_checkpoint(files, settings.model.load_format, spec, settings.seed)
-    threads = num_threads(settings)
-    wanted = quantization(settings.model, computed_by)
-    if computed_by == "native":
-        return NativeBackend(spec, checkpoint, dtype, wanted, threads)
-    return TorchBackend(spec, checkpoint, dtype, device, threads)
 
 
 def _plan_memory(settings: EngineSettings, plan: Resolved, longest: int, swapped: int) -> KVLayout:

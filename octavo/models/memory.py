@@ -12,7 +12,6 @@ kind has its own pool, cut for sequences of the longest length.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterator
 
 import msgspec
@@ -35,13 +34,9 @@ def kv_head_bytes(kv_dtype: str, dim: int) -> int:
     return dim * ITEMSIZE[kv_dtype] + KV_SCALE_BYTES.get(kv_dtype, 0)
 
 
-def num_parameters(spec: ModelSpec) -> int:
-    return sum(math.prod(param.shape) for param in spec.params())
-
-
 def weight_bytes(spec: ModelSpec, itemsize: int) -> int:
     """Bytes of all parameters; a tied head counts once."""
-    return num_parameters(spec) * itemsize
+    return spec.num_parameters * itemsize
 
 
 def blocks_for(num_tokens: int, block_size: int) -> int:

@@ -6,15 +6,15 @@ from collections.abc import Iterator
 
 from octavo.base.kv import KVLayout, Pool
 from octavo.base.units import show_bytes
+from octavo.models.facts import ModelFacts
 from octavo.models.kv_groups import kv_bytes_per_token
-from octavo.models.memory import longest_sequence, num_parameters
-from octavo.models.spec import ModelSpec
+from octavo.models.memory import longest_sequence
 
 _Row = tuple[str, str, str]  # what, how much, of which kind
 
 
 def memory_table(
-    spec: ModelSpec,
+    spec: ModelFacts,
     layout: KVLayout,
     *,
     weight_bytes: int,
@@ -30,7 +30,7 @@ def memory_table(
         (
             "weights",
             show_bytes(weight_bytes),
-            f"{num_parameters(spec):,} parameters, {weight_format}",
+            f"{spec.num_parameters:,} parameters, {weight_format}",
         ),
         ("KV per token", show_bytes(kv_bytes_per_token(layout.groups)), kv_dtype),
         *_group_rows(layout),
