@@ -21,5 +21,6 @@ void bind_state(nanobind::class_<Program>& program);
 // Raise ValueError where a step's tables of states point to what its ops must not touch.
 void check_states(const Step& step, const Program& program);
 void bind_ops(nanobind::class_<Program>& program);
+void bind_attention_op(nanobind::class_<Program>& program);
 
 }  // namespace octavo

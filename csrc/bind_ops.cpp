@@ -27,18 +27,10 @@ using namespace nb::literals;
 namespace octavo {
 namespace {
 
-using Vector = Array<const float, 1>;
-using Values = std::optional<Vector>;
 // A linear's weight, its bias and its scale; and the first column that it reads, and where its
 // outputs go: None is behind the part before.
 using Linear = std::tuple<std::shared_ptr<Packed>, Values, float>;
 using Placed = std::tuple<std::shared_ptr<Packed>, Values, float, int64_t, std::optional<int64_t>>;
-using HeadNormOf = std::pair<Vector, float>;
-
-std::vector<float> floats(const Values& array) {
-  if (!array) return {};
-  return {array->data(), array->data() + array->size()};
-}
 
 void require_rows_alike(const Program& program, BufferId to, BufferId from) {
   require(program.chosen(to) == program.chosen(from),
@@ -215,72 +207,6 @@ void add_gated(Program& program, const std::string& name, BufferId to, BufferId 
                 named<Activation>(kActivations, activation));
 }
 
-// ---- attention ----
-
-std::pair<std::vector<float>, float> head_norm(const std::optional<HeadNormOf>& norm,
-                                               size_t head_dim) {
-  if (!norm) return {};
-  require(norm->first.size() == head_dim, "attention: a norm's weight is not one a head_dim");
-  return {floats(norm->first), norm->second};
-}
-
-// What this layer reads and writes lies inside its buffers, its pages and its tables.
-void check_attention(const Program& program, BufferId to, BufferId from,
-                     const Program::Attention& attention) {
-  const AttentionSpec& spec = attention.spec;
-  const KVPages& pages = attention.pages;
-  require_attention(spec, pages.block_size);
-  require(!program.chosen(to) && !program.chosen(from), "attention: its rows are all tokens");
-  require(program.width(from) == int64_t{spec.heads + spec.kv_heads} * spec.head_dim +
-                                     int64_t{spec.kv_heads} * spec.v_head_dim,
-          "attention: q, k and v do not fill the buffer");
-  require(program.width(to) == int64_t{spec.heads} * spec.v_head_dim,
-          "attention: outputs do not fill the buffer");
-  require(attention.sinks.empty() || attention.sinks.size() == size_t(spec.heads),
-          "attention: sinks are not one a head");
-  require(attention.rope < 0 || 2 * program.half(attention.rope) <= spec.head_dim,
-          "attention: rope turns more than head_dim");
-  require(attention.group >= 0, "attention: there is no such group");
-  require(pages.k_offset >= 0 && pages.v_offset >= 0 && pages.page_bytes > 0 &&
-              pages.k_offset + pages.part_bytes(spec.head_dim) <= pages.page_bytes &&
-              pages.v_offset + pages.part_bytes(spec.v_head_dim) <= pages.page_bytes,
-          "attention: k and v lie outside of a page");
-}
-
-void add_attention(Program& program, BufferId to, BufferId from, std::shared_ptr<Buffer> memory,
-                   int64_t page_bytes, int64_t k_offset, int64_t v_offset, int block_size,
-                   const std::string& kv_format, int group, int heads, int kv_heads, int head_dim,
-                   int v_head_dim, float scale, int window, float soft_cap,
-                   const Values& sinks, int rope, const std::optional<HeadNormOf>& q_norm,
-                   const std::optional<HeadNormOf>& k_norm) {
-  Program::Attention attention;
-  attention.spec = {.heads = heads,
-                    .kv_heads = kv_heads,
-                    .head_dim = head_dim,
-                    .v_head_dim = v_head_dim,
-                    .scale = scale,
-                    .window = window,
-                    .soft_cap = soft_cap,
-                    .sinks = nullptr};
-  attention.sinks = floats(sinks);
-  attention.pages = {.base = memory->data(),
-                     .page_bytes = page_bytes,
-                     .k_offset = k_offset,
-                     .v_offset = v_offset,
-                     .format = named<KVFormat>(kKVFormats, kv_format),
-                     .kv_heads = kv_heads,
-                     .head_dim = head_dim,
-                     .v_head_dim = v_head_dim,
-                     .block_size = block_size};
-  attention.memory = std::move(memory);
-  attention.group = group;
-  attention.rope = rope;
-  std::tie(attention.q_norm, attention.q_eps) = head_norm(q_norm, head_dim);
-  std::tie(attention.k_norm, attention.k_eps) = head_norm(k_norm, head_dim);
-  check_attention(program, to, from, attention);
-  program.attention(to, from, std::move(attention));
-}
-
 }  // namespace
 
 void bind_ops(nb::class_<Program>& program) {
@@ -300,11 +226,6 @@ void bind_ops(nb::class_<Program>& program) {
       .def("choose", &add_choose, "name"_a, "to"_a, "source"_a)
       .def("linear", &add_linear, "name"_a, "to"_a, "source"_a, "parts"_a, "add"_a)
       .def("gated", &add_gated, "name"_a, "to"_a, "source"_a, "gate"_a, "up"_a, "activation"_a)
-      .def("attention", &add_attention, "to"_a, "source"_a, nb::kw_only(), "memory"_a,
-           "page_bytes"_a, "k_offset"_a, "v_offset"_a, "block_size"_a, "kv_format"_a, "group"_a,
-           "heads"_a, "kv_heads"_a, "head_dim"_a, "v_head_dim"_a, "scale"_a, "window"_a = 0,
-           "soft_cap"_a = 0.f, "sinks"_a = nb::none(), "rope"_a = -1, "q_norm"_a = nb::none(),
-           "k_norm"_a = nb::none())
       .def("cut", &Program::cut);
 }
 

@@ -34,8 +34,8 @@ void check_blocks(const Step& step, const Program::Paging& paging) {
   const int64_t width = step.widths[paging.group];
   for (int64_t r = 0; r < step.rows; r++) {
     const int64_t context = step.context_lens[r];
-    const int64_t first = context - (step.row_starts[r + 1] - step.row_starts[r]);
-    const int64_t oldest = paging.window > 0 ? std::max<int64_t>(0, first + 1 - paging.window) : 0;
+    const int64_t length = step.row_starts[r + 1] - step.row_starts[r];
+    const int64_t oldest = paging.sight.oldest(static_cast<int>(context - length));
     const int64_t blocks = (context + paging.block_size - 1) / paging.block_size;
     require(blocks <= width, "tables: shorter than a row's context");
     const int32_t* ids = step.tables[paging.group].data() + r * width;
@@ -137,6 +137,7 @@ void bind_program(nb::module_& module) {
       });
   nb::class_<Program> program(module, "Program", "A step as a list of ops over buffers of rows.");
   bind_ops(program);
+  bind_attention_op(program);
   program.def(nb::init<std::shared_ptr<Pool>>(), "pool"_a)
       .def("take", &take, nb::kw_only(), "token_ids"_a, "positions"_a, "row_starts"_a,
            "context_lens"_a, "tables"_a, "chosen"_a, "embeddings"_a = nb::none())

@@ -37,7 +37,7 @@ std::vector<float> floats(const std::optional<Vector>& array, int64_t count, int
 Program::States states(std::shared_ptr<Buffer> memory, int64_t page_bytes, int64_t offset,
                        int group, int64_t floats) {
   const int64_t size = sizeof(float);
-  require(memory != nullptr && group >= 0, "state: no memory, or no such group");
+  require(group >= 0, "state: there is no such group");
   require(page_bytes > 0 && page_bytes % size == 0 && offset >= 0 && offset % size == 0 &&
               offset + floats * size <= page_bytes,
           "state: lies outside of a page");

@@ -3,11 +3,6 @@
 namespace octavo {
 namespace {
 
-OCTAVO_INLINE F32 relu2(F32 a) {
-  const F32 positive = max(F32{}, a);
-  return positive * positive;
-}
-
 template <class Function>
 OCTAVO_INLINE void each_vector(const Gating& gating, float* gate, const float* up, int64_t n,
                                Function function) {

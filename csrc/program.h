@@ -93,8 +93,8 @@ class Program {
     std::shared_ptr<Buffer> memory;  // which the pages lie in
     int group;                       // whose block table says where
     int rope;                        // below 0: none
-    std::vector<float> q_norm, k_norm;  // [head_dim], or empty
-    float q_eps, k_eps;
+    std::vector<float> q_norm, k_norm;  // weights [head_dim], or empty
+    Preparation preparation;  // without rotary; its norms' weights are set from those here
   };
 
   // One layer's experts, and by which routes() tokens go to them.
@@ -108,7 +108,7 @@ class Program {
   // What attention over a KV group reads: where a step's tables of it may point.
   struct Paging {
     int group;
-    int window;
+    Sight sight;
     int block_size;
     int64_t pages;
 

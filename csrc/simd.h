@@ -64,6 +64,24 @@ OCTAVO_INLINE void store_part(float* to, F32 v, int64_t count) {
     for (int64_t i = 0; i < count; i++) to[i] = v[i];
 }
 
+// As store(), past the caches: for what is not read again soon. `to` is aligned to a whole vector.
+// Other threads may read it after streamed().
+OCTAVO_INLINE void stream(float* to, F32 v) {
+#if defined(__AVX512F__)
+  _mm512_stream_ps(to, v);
+#elif defined(__AVX2__)
+  _mm256_stream_ps(to, v);
+#else
+  store(to, v);
+#endif
+}
+
+OCTAVO_INLINE void streamed() {
+#if defined(__AVX2__)
+  _mm_sfence();
+#endif
+}
+
 // Lane i is i.
 OCTAVO_INLINE I32 iota() {
   I32 v;

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstring>
 #include <limits>
 
 #include "activation.h"
@@ -18,48 +17,68 @@ int64_t grain_of(const Team& team, int64_t items) {
   return std::clamp<int64_t>(items / (16 * team.threads()), 1, 8);
 }
 
+enum class Kind {
+  part,   // fewer than kColumns columns
+  whole,
+  once,   // and the row has one token: what is written is not read again in this step
+};
+
 // Part of a state: as it is before a token, and where it goes.
+template <Kind KIND>
 struct Panel {
   const float* from;
   float* to;  // may be `from`
   int64_t depth;
-  int64_t columns;  // kColumns, if WHOLE
+  int64_t columns;
 
-  template <bool WHOLE>
   OCTAVO_INLINE F32 get(const float* row, int v) const {
-    if constexpr (WHOLE) return load(row + v * W);
-    else return load_part(row + v * W, columns - v * W);
+    if constexpr (KIND == Kind::part) return load_part(row + v * W, columns - v * W);
+    else return load(row + v * W);
   }
-  template <bool WHOLE>
   OCTAVO_INLINE void put(float* row, int v, F32 value) const {
-    if constexpr (WHOLE) store(row + v * W, value);
-    else store_part(row + v * W, value, columns - v * W);
+    if constexpr (KIND == Kind::part) store_part(row + v * W, value, columns - v * W);
+    else store(row + v * W, value);
+  }
+
+  OCTAVO_INLINE F32 before(int64_t i, int v) const { return get(from + i * columns, v); }
+  // Where the state is streamed, no cache reads first what is replaced: a third of the traffic of
+  // a step of single tokens.
+  OCTAVO_INLINE void after(int64_t i, int v, F32 value) const {
+    if constexpr (KIND == Kind::once) stream(to + i * columns + v * W, value);
+    else put(to + i * columns, v, value);
   }
 };
 
-// fn<WHOLE>(row, head, column) for each panel of each head's state.
-template <class F>
-void each_panel(Team& team, int64_t rows, int64_t heads, int64_t width, F&& fn) {
-  const int64_t panels = (width + kColumns - 1) / kColumns, items = rows * heads * panels;
-  team.each(items, grain_of(team, items), [&](int64_t item) {
-    const int64_t row = item / panels / heads, head = item / panels % heads;
-    const int64_t column = item % panels * kColumns;
-    if (column + kColumns <= width) fn.template operator()<true>(row, head, column);
-    else fn.template operator()<false>(row, head, column);
-  });
-}
-
-// fn(token, panel) for each token of a row, in order. The panel begins `at` floats into the state.
-template <class F>
+// take(token, panel) for each token of a row, in order. The panel begins `at` floats into a state.
+template <Kind KIND, class F>
 OCTAVO_INLINE void each_token(const StateRows& rows, int64_t row, int64_t at, int64_t depth,
-                              int64_t columns, F&& fn) {
+                              int64_t columns, F&& take) {
   const float* const source = rows.source(row);
   float* const to = rows.target(row) + at;
   const int64_t begin = rows.row_starts[row], end = rows.row_starts[row + 1];
   if (source == nullptr) std::fill_n(to, depth * columns, 0.f);
   else if (begin == end) std::copy_n(source + at, depth * columns, to);
-  Panel panel{source ? source + at : to, to, depth, columns};
-  for (int64_t token = begin; token < end; token++, panel.from = to) fn(token, panel);
+  Panel<KIND> panel{source ? source + at : to, to, depth, columns};
+  for (int64_t token = begin; token < end; token++, panel.from = to) take(token, panel);
+  if constexpr (KIND == Kind::once) streamed();
+}
+
+// For each panel of each row and head: each_token() with what taker(head, column) returns.
+template <class F>
+void each_panel(Team& team, const StateRows& rows, int64_t heads, int64_t depth, int64_t width,
+                F&& taker) {
+  const int64_t panels = (width + kColumns - 1) / kColumns, items = rows.rows * heads * panels;
+  team.each(items, grain_of(team, items), [&](int64_t item) {
+    const int64_t row = item / panels / heads, head = item / panels % heads;
+    const int64_t column = item % panels * kColumns, columns = std::min(kColumns, width - column);
+    const int64_t at = (head * width + column) * depth;
+    const auto take = taker(head, column);
+    const bool aligned = reinterpret_cast<uintptr_t>(rows.target(row) + at) % sizeof(F32) == 0;
+    if (columns < kColumns) each_token<Kind::part>(rows, row, at, depth, columns, take);
+    else if (aligned && rows.length(row) == 1)
+      each_token<Kind::once>(rows, row, at, depth, kColumns, take);
+    else each_token<Kind::whole>(rows, row, at, depth, kColumns, take);
+  });
 }
 
 // ---- scans ----
@@ -84,29 +103,27 @@ struct Token {
 };
 
 // decay(n, v): of state n in vector v of the columns.
-template <bool WHOLE, class Decay>
-OCTAVO_INLINE void scan(const Panel& panel, const Token& token, const F32 (&dt)[VS],
+template <Kind KIND, class Decay>
+OCTAVO_INLINE void scan(const Panel<KIND>& panel, const Token& token, const F32 (&dt)[VS],
                         Decay&& decay) {
   F32 x[VS], y[VS];
 #pragma GCC unroll 4
   for (int v = 0; v < VS; v++) {
-    const F32 value = panel.get<WHOLE>(token.x, v);
+    const F32 value = panel.get(token.x, v);
     x[v] = dt[v] * value;
-    y[v] = panel.get<WHOLE>(token.d, v) * value;
+    y[v] = panel.get(token.d, v) * value;
   }
   for (int64_t n = 0; n < panel.depth; n++) {
-    const float* const from = panel.from + n * panel.columns;
-    float* const to = panel.to + n * panel.columns;
     const F32 b = splat(token.b[n]), c = splat(token.c[n]);
 #pragma GCC unroll 4
     for (int v = 0; v < VS; v++) {
-      const F32 h = fma(panel.get<WHOLE>(from, v), decay(n, v), x[v] * b);
-      panel.put<WHOLE>(to, v, h);
+      const F32 h = fma(panel.before(n, v), decay(n, v), x[v] * b);
+      panel.after(n, v, h);
       y[v] = fma(h, c, y[v]);
     }
   }
 #pragma GCC unroll 4
-  for (int v = 0; v < VS; v++) panel.put<WHOLE>(token.y, v, y[v]);
+  for (int v = 0; v < VS; v++) panel.put(token.y, v, y[v]);
 }
 
 // ---- the delta rule ----
@@ -120,13 +137,6 @@ void to_length(float* x, int64_t n, float factor) {
   }
   const F32 scale = splat(factor / std::sqrt(sum(squares) + 1e-6f));
   for (int64_t i = 0; i < n; i += W) store_part(x + i, load_part(x + i, n - i) * scale, n - i);
-}
-
-float dot(const float* a, const float* b, int64_t n) {
-  F32 products{};
-  for (int64_t i = 0; i < n; i += W)
-    products = fma(load_part(a + i, n - i), load_part(b + i, n - i), products);
-  return sum(products);
 }
 
 void prepare(const GatedDelta& delta, float* qkv, float* decay, float* beta) {
@@ -151,35 +161,44 @@ struct DeltaToken {
   float* y;
 };
 
-template <bool WHOLE>
-OCTAVO_INLINE void update(const Panel& panel, const DeltaToken& token) {
-  F32 known[VS] = {}, y[VS] = {}, change[VS];  // known = (e S)^T k
+// (e S)^T k, the columns of a panel. Even and odd channels add up apart, so that one sum need not
+// wait for the other.
+template <Kind KIND>
+OCTAVO_INLINE void recall(const Panel<KIND>& panel, const DeltaToken& token, F32 (&known)[VS]) {
+  F32 odd[VS] = {};
+  const auto add = [&](int64_t i, F32 (&sums)[VS]) {
+    const F32 k = splat(token.decay[i * token.decay_step]) * token.k[i];
+#pragma GCC unroll 4
+    for (int v = 0; v < VS; v++) sums[v] = fma(panel.before(i, v), k, sums[v]);
+  };
+  std::fill_n(known, VS, F32{});
+  int64_t i = 0;
+  for (; i + 1 < panel.depth; i += 2) {
+    add(i, known);
+    add(i + 1, odd);
+  }
+  if (i < panel.depth) add(i, known);
+  for (int v = 0; v < VS; v++) known[v] += odd[v];
+}
+
+template <Kind KIND>
+OCTAVO_INLINE void update(const Panel<KIND>& panel, const DeltaToken& token) {
+  F32 change[VS], y[VS] = {};
+  recall(panel, token, change);
+#pragma GCC unroll 4
+  for (int v = 0; v < VS; v++) change[v] = (panel.get(token.v, v) - change[v]) * token.beta;
   for (int64_t i = 0; i < panel.depth; i++) {
-    const float* const from = panel.from + i * panel.columns;
-    float* const to = panel.to + i * panel.columns;
     const F32 decay = splat(token.decay[i * token.decay_step]);
     const F32 k = splat(token.k[i]), q = splat(token.q[i]);
 #pragma GCC unroll 4
     for (int v = 0; v < VS; v++) {
-      const F32 s = panel.get<WHOLE>(from, v) * decay;
-      panel.put<WHOLE>(to, v, s);
-      known[v] = fma(s, k, known[v]);
+      const F32 s = fma(panel.before(i, v), decay, change[v] * k);
+      panel.after(i, v, s);
       y[v] = fma(s, q, y[v]);
     }
   }
-  const F32 overlap = splat(dot(token.q, token.k, panel.depth));
 #pragma GCC unroll 4
-  for (int v = 0; v < VS; v++) {
-    change[v] = (panel.get<WHOLE>(token.v, v) - known[v]) * token.beta;
-    panel.put<WHOLE>(token.y, v, fma(change[v], overlap, y[v]));
-  }
-  for (int64_t i = 0; i < panel.depth; i++) {
-    float* const to = panel.to + i * panel.columns;
-    const F32 k = splat(token.k[i]);
-#pragma GCC unroll 4
-    for (int v = 0; v < VS; v++)
-      panel.put<WHOLE>(to, v, fma(change[v], k, panel.get<WHOLE>(to, v)));
-  }
+  for (int v = 0; v < VS; v++) panel.put(token.y, v, y[v]);
 }
 
 // ---- convolution ----
@@ -188,7 +207,7 @@ OCTAVO_INLINE void update(const Panel& panel, const DeltaToken& token) {
 void convolve_row(const Convolution& conv, const StateRows& rows, int64_t row, int64_t first,
                   int64_t count, Lines x, Lines y) {
   static constexpr float kZeros[kChannels] = {};
-  const int64_t begin = rows.row_starts[row], length = rows.row_starts[row + 1] - begin;
+  const int64_t begin = rows.row_starts[row], length = rows.length(row);
   const int past = conv.taps - 1;
   const float* const state = rows.source(row);
   // Input number i, counted from the row's first token.
@@ -236,47 +255,42 @@ void convolve(Team& team, const Convolution& conv, const StateRows& rows, Lines 
 void scan_mamba2(Team& team, const Mamba2& mamba, const StateRows& rows, Lines x, Lines steps,
                  Lines y) {
   time_steps(team, rows.tokens(), mamba.heads, mamba.dt_bias.data(), mamba.low, mamba.high, steps);
-  each_panel(team, rows.rows, mamba.heads, mamba.head_dim,
-             [&]<bool WHOLE>(int64_t row, int64_t head, int64_t column) {
+  const auto taker = [&](int64_t head, int64_t column) {
     const int64_t at = head * mamba.head_dim + column;
     const int64_t group = head / (mamba.heads / mamba.groups);
     const int64_t b = mamba.inner() + group * mamba.state_size;
     const int64_t c = b + mamba.groups * mamba.state_size;
-    const int64_t columns = std::min(kColumns, mamba.head_dim - column);
-    const auto take = [&](int64_t token, const Panel& panel) {
+    return [=, &mamba](int64_t token, const auto& panel) {
       const float step = steps[token][head];
       const F32 decay = exp(splat(step * mamba.a[head]));
       F32 dt[VS];
       std::fill_n(dt, VS, splat(step));
       const float* const in = x[token];
-      scan<WHOLE>(panel, {in + at, mamba.d.data() + at, in + b, in + c, y[token] + at}, dt,
-                  [&](int64_t, int) { return decay; });
+      scan(panel, {in + at, mamba.d.data() + at, in + b, in + c, y[token] + at}, dt,
+           [&](int64_t, int) { return decay; });
     };
-    each_token(rows, row, at * mamba.state_size, mamba.state_size, columns, take);
-  });
+  };
+  each_panel(team, rows, mamba.heads, mamba.state_size, mamba.head_dim, taker);
 }
 
 void scan_mamba1(Team& team, const Mamba1& mamba, const StateRows& rows, Lines x, Lines steps,
                  Lines bc, Lines y) {
   time_steps(team, rows.tokens(), mamba.inner, nullptr, 0, std::numeric_limits<float>::infinity(),
              steps);
-  each_panel(team, rows.rows, 1, mamba.inner,
-             [&]<bool WHOLE>(int64_t row, int64_t, int64_t column) {
-    const int64_t columns = std::min(kColumns, mamba.inner - column);
+  const auto taker = [&](int64_t, int64_t column) {
     const float* const a = mamba.a.data() + column * mamba.state_size;
-    const auto take = [&](int64_t token, const Panel& panel) {
+    return [=, &mamba](int64_t token, const auto& panel) {
       F32 dt[VS];
-      for (int v = 0; v < VS; v++) dt[v] = panel.get<WHOLE>(steps[token] + column, v);
+      for (int v = 0; v < VS; v++) dt[v] = panel.get(steps[token] + column, v);
       const float* const b = bc[token];
-      scan<WHOLE>(panel,
-                  {x[token] + column, mamba.d.data() + column, b, b + mamba.state_size,
-                   y[token] + column},
-                  dt, [&](int64_t n, int v) {
-                    return exp(dt[v] * panel.get<WHOLE>(a + n * columns, v));
-                  });
+      const Token inputs{x[token] + column, mamba.d.data() + column, b, b + mamba.state_size,
+                         y[token] + column};
+      scan(panel, inputs, dt, [&](int64_t n, int v) {
+        return exp(dt[v] * panel.get(a + n * panel.columns, v));
+      });
     };
-    each_token(rows, row, column * mamba.state_size, mamba.state_size, columns, take);
-  });
+  };
+  each_panel(team, rows, 1, mamba.state_size, mamba.inner, taker);
 }
 
 void gated_delta(Team& team, const GatedDelta& delta, const StateRows& rows, Lines qkv,
@@ -284,21 +298,18 @@ void gated_delta(Team& team, const GatedDelta& delta, const StateRows& rows, Lin
   team.each(rows.tokens(), grain_of(team, rows.tokens()), [&](int64_t token) {
     prepare(delta, qkv[token], decay[token], beta[token]);
   });
-  each_panel(team, rows.rows, delta.value_heads, delta.value_dim,
-             [&]<bool WHOLE>(int64_t row, int64_t head, int64_t column) {
+  const auto taker = [&](int64_t head, int64_t column) {
     const int64_t at = head * delta.value_dim + column;
     const int64_t q = head / (delta.value_heads / delta.key_heads) * delta.key_dim;
     const int64_t k = q + delta.keys(), v = 2 * delta.keys() + at;
-    const int64_t step = delta.by_channel ? 1 : 0;
-    const int64_t e = delta.by_channel ? head * delta.key_dim : head;
-    const auto take = [&](int64_t token, const Panel& panel) {
+    const int64_t each = delta.by_channel ? delta.key_dim : 1;  // decays of a head
+    return [=](int64_t token, const auto& panel) {
       const float* const in = qkv[token];
-      update<WHOLE>(panel, {in + q, in + k, in + v, decay[token] + e, step, beta[token][head],
-                            y[token] + at});
+      update(panel, {in + q, in + k, in + v, decay[token] + head * each, each > 1,
+                     beta[token][head], y[token] + at});
     };
-    each_token(rows, row, at * delta.key_dim, delta.key_dim,
-               std::min(kColumns, delta.value_dim - column), take);
-  });
+  };
+  each_panel(team, rows, delta.value_heads, delta.key_dim, delta.value_dim, taker);
 }
 
 }  // namespace octavo

@@ -36,6 +36,7 @@ struct StateRows {
   const int32_t* table;       // [rows][2]: the page before the step, and the page after it
 
   int64_t tokens() const { return row_starts[rows]; }
+  int64_t length(int64_t row) const { return row_starts[row + 1] - row_starts[row]; }
   // Null where the sequence has no state yet: all zeros.
   const float* source(int64_t row) const { return table[2 * row] ? page(table[2 * row]) : nullptr; }
   float* target(int64_t row) const { return page(table[2 * row + 1]); }

@@ -69,8 +69,12 @@ class ModelSettings:
     device: str = option("auto", "where to compute", choices=("auto", "cpu", "cuda"))
     model_impl: str = option(
         "auto",
-        "what computes; auto: native kernels on the CPU, PyTorch elsewhere",
-        choices=("auto", "native", "torch"),
+        "what computes; auto: native kernels on the CPU, PyTorch elsewhere, and Hugging Face "
+        "Transformers for models that Octavo does not know itself",
+        choices=("auto", "native", "torch", "transformers"),
+    )
+    trust_remote_code: bool = option(
+        False, "run Python code that comes with the model, with all rights of this process"
     )
     load_format: str = option("auto", "dummy: random weights", choices=("auto", "dummy"))
     max_model_len: int | None = option(None, "longest sequence in tokens; default: the model's")
@@ -98,6 +102,11 @@ class CacheSettings:
     )
     kv_swap_dir: str | None = option(
         None, "folder of that tier, for the next start too; default: host memory"
+    )
+    state_interval: int = option(
+        512,
+        "tokens after which a recurrent state is kept for equal prefixes; a multiple of block_size",
+        least=1,
     )
     prefix_index: str = option(
         "hash", "how equal prefixes are found and evicted", choices=("hash", "radix")

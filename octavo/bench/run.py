@@ -29,7 +29,8 @@ from octavo.bench.report import (
     write_json,
 )
 from octavo.bench.workloads import Work, warm_up, workload
-from octavo.engine.build import build_engine, num_threads
+from octavo.engine.build import build_engine
+from octavo.engine.resolved import num_threads
 from octavo.engine.engine import Engine
 from octavo.files.locate import locate
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from octavo.base.kv import KVLayout
 from octavo.engine.hardware import require_torch
@@ -17,6 +17,9 @@ from octavo.weights.checkpoint import Checkpoint
 from octavo.weights.formats import summary, weight_formats
 from octavo.weights.parameters import Parameters
 from octavo.worker.worker import Runner
+
+if TYPE_CHECKING:
+    from octavo.fallback.model import FallbackModel
 
 Watch = Callable[[Iterable[str]], Iterable[str]]
 
@@ -79,6 +82,42 @@ class NativeBackend:
             self._threads,
             cache_folder() / "packed" if checkpoint is self.checkpoint else None,
             watch,
+        )
+
+
+class FallbackBackend:
+    """Hugging Face Transformers, with attention over paged KV: what no family file describes."""
+
+    def __init__(
+        self, model: FallbackModel, checkpoint: Checkpoint, dtype: str, device: str, threads: int
+    ) -> None:
+        self._model, self.checkpoint, self._dtype = model, checkpoint, dtype
+        self._device, self._threads = device, threads
+        self.name = f"Transformers {device}"
+        self.weight_format = dtype
+
+    def kernels(self) -> str:
+        import torch
+        import transformers
+
+        versions = f"transformers {transformers.__version__} torch {torch.__version__}"
+        return f"{versions} {self._device}"
+
+    def weight_bytes(self) -> int:
+        return self._model.weight_bytes
+
+    def smaller(self) -> tuple[str, int] | None:
+        if self._dtype != "float32":
+            return None
+        return "--dtype bfloat16", self._model.spec.num_parameters * ITEMSIZE["bfloat16"]
+
+    def load(self, layout: KVLayout, kv_dtype: str, watch: Watch, checkpoint: Checkpoint) -> Runner:
+        from octavo.worker.fallback_runner import FallbackRunner
+        from octavo.worker.torch_runner import use_threads
+
+        use_threads(self._threads)
+        return FallbackRunner(
+            self._model, layout, checkpoint, self._dtype, kv_dtype, self._device, watch
         )
 
 

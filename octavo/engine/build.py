@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from functools import partial
 from hashlib import sha256
 
@@ -15,52 +14,19 @@ from octavo.base.settings import EngineSettings
 from octavo.core.kv_manager import KVManager
 from octavo.core.scheduler import Scheduler
 from octavo.core.swap import SwapDirectory
-from octavo.engine.backends import Backend, NativeBackend, TorchBackend
 from octavo.engine.engine import Engine
 from octavo.engine.executor import InProcessExecutor
-from octavo.engine.hardware import fast_dtypes, free_memory, num_cores, pick_device
+from octavo.engine.hardware import free_memory
 from octavo.engine.info import EngineInfo
-from octavo.engine.resolve import (
-    Memory,
-    compute_dtype,
-    implementation,
-    kv_budget,
-    kv_dtype,
-    max_model_len,
-    quantization,
-)
+from octavo.engine.resolve import Memory, kv_budget, max_model_len
+from octavo.engine.resolved import Resolved, num_threads, resolve
 from octavo.engine.swapping import swap_bytes, swap_store
 from octavo.engine.updates import CurrentWeights
 from octavo.files.model_files import ModelFiles
-from octavo.models.families import default_dtype, generation_defaults, model_spec
+from octavo.models.families import generation_defaults
 from octavo.models.memory import check_fit, kv_layout
 from octavo.models.memory_table import memory_table
-from octavo.models.spec import ModelSpec
-from octavo.weights.open import open_checkpoint
 from octavo.worker.worker import Worker
-
-
-@dataclass(frozen=True)
-class Resolved:
-    """What computes a model, and in which numbers; only headers have been read."""
-
-    spec: ModelSpec
-    device: str
-    dtype: str
-    kv_dtype: str
-    backend: Backend
-
-
-def resolve(settings: EngineSettings, files: ModelFiles) -> Resolved:
-    """Raises ConfigError where a setting is impossible or the model is not understood."""
-    device = pick_device(settings.model.device)
-    computed_by = implementation(settings.model.model_impl, device)
-    fast = fast_dtypes(device, computed_by)
-    dtype = compute_dtype(settings.model, default_dtype(files), fast)
-    kept_in = kv_dtype(settings.cache, dtype)
-    spec = model_spec(files, kept_in)
-    backend = _backend(settings, files, spec, computed_by, dtype, device)
-    return Resolved(spec, device, dtype, kept_in, backend)
 
 
 def watch(tensors: Iterable[str]) -> Iterable[str]:
@@ -90,6 +56,7 @@ def build_engine(settings: EngineSettings, files: ModelFiles) -> Engine:
         weight_format=backend.weight_format,
         kv_dtype=plan.kv_dtype,
         max_model_len=longest,
+        max_num_seqs=settings.scheduler.max_num_seqs,
         runner=backend.name,
     )
     info = EngineInfo(
@@ -134,35 +101,20 @@ def _join(settings: EngineSettings, plan: Resolved, info: EngineInfo, swapped: i
     return Engine(info, scheduler, executor, weights)
 
 
-def num_threads(settings: EngineSettings) -> int:
-    """CPU threads that compute."""
-    return settings.model.threads or num_cores()
-
-
-def _backend(
-    settings: EngineSettings,
-    files: ModelFiles,
-    spec: ModelSpec,
-    computed_by: str,
-    dtype: str,
-    device: str,
-) -> Backend:
-    checkpoint = open_checkpoint(files, settings.model.load_format, spec, settings.seed)
-    threads = num_threads(settings)
-    wanted = quantization(settings.model, computed_by)
-    if computed_by == "native":
-        return NativeBackend(spec, checkpoint, dtype, wanted, threads)
-    return TorchBackend(spec, checkpoint, dtype, device, threads)
-
-
 def _plan_memory(settings: EngineSettings, plan: Resolved, longest: int, swapped: int) -> KVLayout:
     spec, backend = plan.spec, plan.backend
     taken = swapped if settings.cache.kv_swap_dir is None else 0
     free = free_memory(plan.device) - taken
     memory = Memory(free, backend.weight_bytes(), backend.smaller())
     budget = kv_budget(settings, spec, memory, plan.device, longest)
-    chunk = settings.scheduler.max_num_batched_tokens
-    size = settings.cache.block_size
-    layout = kv_layout(spec.kv_groups, size, budget, chunk=chunk, longest=longest)
+    layout = kv_layout(
+        spec.kv_groups,
+        settings.cache.block_size,
+        budget,
+        chunk=settings.scheduler.max_num_batched_tokens,
+        longest=longest,
+        sequences=settings.scheduler.max_num_seqs,
+        state_interval=settings.cache.state_interval,
+    )
     check_fit(layout, budget, longest)
     return layout

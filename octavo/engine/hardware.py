@@ -42,6 +42,12 @@ def require_torch(what: str) -> None:
         raise ConfigError(f"{what} needs PyTorch: pip install 'octavo[torch]'")
 
 
+def require_transformers(what: str) -> None:
+    """Raises ConfigError where Transformers, an extra, is not installed; `what` is what needs it."""
+    if find_spec("torch") is None or find_spec("transformers") is None:
+        raise ConfigError(f"{what} needs Hugging Face Transformers: pip install 'octavo[torch]'")
+
+
 def has_gpu() -> bool:
     """Whether the machine has a GPU that PyTorch may be able to use; asked without importing it,
     which takes a second."""

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from octavo.base.errors import CapacityError, ConfigError
 from octavo.base.settings import CacheSettings, EngineSettings, ModelSettings
 from octavo.base.units import parse_bytes, show_bytes
+from octavo.models.facts import ModelFacts
 from octavo.models.memory import kv_bytes_for
-from octavo.models.spec import ModelSpec
 
 KV_SHARE = {"cpu": 0.5, "cuda": 0.85}  # of what the weights leave free, unless told
 
@@ -29,7 +29,7 @@ class Memory:
 
 
 def implementation(wanted: str, device: str) -> str:
-    """ "native" or "torch".
+    """ "native", "torch" or "transformers"; with "auto", of the models that Octavo knows itself.
 
     Raises:
         ConfigError: native kernels are wanted on a GPU.
@@ -75,7 +75,7 @@ def quantization(model: ModelSettings, implementation: str) -> str:
     return "none"
 
 
-def max_model_len(wanted: int | None, spec: ModelSpec) -> int:
+def max_model_len(wanted: int | None, spec: ModelFacts) -> int:
     """Raises ConfigError where the model was not made for that many positions."""
     if wanted is None:
         return spec.max_model_len
@@ -88,7 +88,7 @@ def max_model_len(wanted: int | None, spec: ModelSpec) -> int:
 
 
 def kv_budget(
-    settings: EngineSettings, spec: ModelSpec, memory: Memory, device: str, longest: int
+    settings: EngineSettings, spec: ModelFacts, memory: Memory, device: str, longest: int
 ) -> int:
     """Bytes for the KV cache: as stated; or a share of what is free, but no more than all
     sequences that may run at once could ever fill.
@@ -123,7 +123,7 @@ def _stated(cache: CacheSettings, memory: Memory) -> int:
     return budget
 
 
-def _most(settings: EngineSettings, spec: ModelSpec, longest: int) -> int:
+def _most(settings: EngineSettings, spec: ModelFacts, longest: int) -> int:
     scheduler = settings.scheduler
     return kv_bytes_for(
         spec.kv_groups,
@@ -131,4 +131,5 @@ def _most(settings: EngineSettings, spec: ModelSpec, longest: int) -> int:
         longest,
         sequences=scheduler.max_num_seqs,
         chunk=min(scheduler.max_num_batched_tokens, longest),
+        state_interval=settings.cache.state_interval,
     )

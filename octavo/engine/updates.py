@@ -10,7 +10,7 @@ import numpy as np
 
 from octavo.base.errors import ModelError
 from octavo.files.short_names import cache_folder
-from octavo.models.spec import ModelSpec
+from octavo.models.facts import ModelFacts
 from octavo.weights.checkpoint import STORED, Checkpoint, Dtype, RawTensor
 from octavo.weights.dummy import DummyCheckpoint
 from octavo.weights.safetensors_files import SafetensorsCheckpoint
@@ -30,7 +30,7 @@ class CurrentWeights:
     """The checkpoint that a model has been loaded from, and its epoch."""
 
     def __init__(
-        self, spec: ModelSpec, checkpoint: Checkpoint, digests: Digests, threads: int
+        self, spec: ModelFacts, checkpoint: Checkpoint, digests: Digests, threads: int
     ) -> None:
         self.checkpoint = checkpoint
         self.epoch = epoch_of(digests)
@@ -39,7 +39,7 @@ class CurrentWeights:
         self._threads = threads
 
     @classmethod
-    def of(cls, spec: ModelSpec, checkpoint: Checkpoint, threads: int) -> CurrentWeights:
+    def of(cls, spec: ModelFacts, checkpoint: Checkpoint, threads: int) -> CurrentWeights:
         """Weights as they are on disk."""
         names = list(spec.tensors)
         if isinstance(checkpoint, DummyCheckpoint):  # its seed says it all

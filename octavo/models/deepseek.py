@@ -58,6 +58,7 @@ def _attention(build: Build, layer: int) -> tuple[LatentAttentionSpec]:
     kv = f"{path}.kv_a_proj_with_mqa"
 
     def up(head: int, start: int, take: int, turned: bool) -> LinearSpec:
+        letter, shape = ("k", (latent, take)) if turned else ("v", (take, latent))
         part = Part(
             f"{path}.kv_b_proj.weight",
             (heads * (plain + value), latent),
@@ -65,8 +66,9 @@ def _attention(build: Build, layer: int) -> tuple[LatentAttentionSpec]:
             take=take,
             turned="after" if turned else None,
         )
-        shape = (latent, take) if turned else (take, latent)
-        return LinearSpec(ParamSpec(f"{path}.{'k' if turned else 'v'}_up.{head}", shape, part))
+        if flag(config, "tensors_apart"):  # in GGUF files
+            part = Part(f"{path}.{letter}_b_proj.weight", (heads, *shape), head)
+        return LinearSpec(ParamSpec(f"{path}.{letter}_up.{head}", shape, part))
 
     attention = LatentAttentionSpec(
         attend=AttendSpec(

@@ -36,16 +36,17 @@ def own_experts(
     inner: int,
     router: RouterSpec,
     names: tuple[str, str, str] = ("gate_proj", "up_proj", "down_proj"),
+    bias: bool = False,
 ) -> ExpertsSpec:
     """Experts each with tensors of their own: `path`.E.gate_proj and so on."""
     gate, up, down = names
     each = range(experts)
-    scale = build.traits.residual_scale
+    hidden, scale = build.hidden, build.traits.residual_scale
     return ExpertsSpec(
         router,
-        tuple(build.linear(f"{path}.{e}.{gate}", inner, build.hidden) for e in each),
-        tuple(build.linear(f"{path}.{e}.{up}", inner, build.hidden) for e in each),
-        tuple(build.linear(f"{path}.{e}.{down}", build.hidden, inner, scale=scale) for e in each),
+        tuple(build.linear(f"{path}.{e}.{gate}", inner, hidden, bias) for e in each),
+        tuple(build.linear(f"{path}.{e}.{up}", inner, hidden, bias) for e in each),
+        tuple(build.linear(f"{path}.{e}.{down}", hidden, inner, bias, scale) for e in each),
         build.activation,
     )
 
@@ -82,7 +83,9 @@ def joined(
 def is_sparse(config: Config, layer: int) -> bool:
     """Whether a layer has experts (Qwen's way to say it)."""
     dense = integers(config, "mlp_only_layers") or []
-    return layer not in dense and (layer + 1) % integer(config, "decoder_sparse_step", default=1) == 0
+    return (
+        layer not in dense and (layer + 1) % integer(config, "decoder_sparse_step", default=1) == 0
+    )
 
 
 def normalises(config: Config, default: bool = False) -> bool:

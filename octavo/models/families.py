@@ -83,7 +83,6 @@ def model_config(files: ModelFiles) -> dict[str, Any]:
         ModelError: there is none, or it is not understood.
     """
     if files.is_gguf:
-        _known(files.gguf.metadata.get("general.architecture"))
         return gguf_config(files)
     config = files.json("config.json")
     if config is None:

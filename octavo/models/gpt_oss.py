@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from octavo.base.errors import ModelError
 from octavo.models.config import Config, flag, integer, number
 from octavo.models.decoder import Build, Traits, decoder
-from octavo.models.experts import joined, router
-from octavo.base.errors import ModelError
+from octavo.models.experts import joined, own_experts, router
 from octavo.models.spec import (
     SWIGLU_ALPHA,
     SWIGLU_LIMIT,
@@ -43,9 +43,15 @@ def _attention(build: Build, layer: int) -> tuple[AttentionSpec]:
 
 def _experts(build: Build, layer: int) -> tuple[ExpertsSpec]:
     """Gates and ups lie in turn. In files of floats matrices are turned around, in those of
-    MXFP4 they are not."""
+    MXFP4 they are not. GGUF files have each expert's apart."""
     path, inner, hidden = build.path(layer, build.names.feed), build.inner, build.hidden
     count = integer(build.config, "num_local_experts")
+    routed = router(
+        build, f"{path}.router", count, bias_too=True, scoring="softmax_of_top", normalise=False
+    )
+    if flag(build.config, "tensors_apart"):
+        experts = own_experts(build, f"{path}.experts", count, inner, routed, bias=True)
+        return (replace(experts, activation="swiglu_clipped"),)
     turned = not build.config.get("quantization_config")
 
     def linear(expert: int, name: str, rows: slice = slice(None)) -> LinearSpec:
@@ -63,9 +69,6 @@ def _experts(build: Build, layer: int) -> tuple[ExpertsSpec]:
         )
 
     each = range(count)
-    routed = router(
-        build, f"{path}.router", count, bias_too=True, scoring="softmax_of_top", normalise=False
-    )
     return (
         ExpertsSpec(
             routed,

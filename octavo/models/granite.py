@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from octavo.models.config import Config, flag, integer, number
 from octavo.models.decoder import Build, Traits, decoder
-from octavo.models.experts import joined, router
-from octavo.models.spec import ExpertsSpec, LinearSpec, MlpSpec, ModelSpec, OpSpec
+from octavo.models.experts import joined, own_experts, router
+from octavo.models.spec import ExpertsSpec, LinearSpec, MlpSpec, ModelSpec, OpSpec, RouterSpec
 
 MULTIPLIERS = (
     "attention_multiplier",
@@ -40,14 +40,23 @@ def traits(config: Config, **more: object) -> Traits:
 
 
 def experts_of(build: Build, layer: int) -> tuple[OpSpec, ...]:
-    """Experts in joined tensors, and an MLP for all tokens where there is one."""
+    """Experts in joined tensors, which GGUF files have apart, and an MLP for all tokens where there
+    is one."""
     config, path = build.config, build.path(layer, "block_sparse_moe")
     count, inner = integer(config, "num_local_experts"), build.inner
-    routed = router(
-        build, f"{path}.router.layer", count, scoring="softmax_of_top", normalise=False
-    )
+    routed = router(build, f"{path}.router.layer", count, scoring="softmax_of_top", normalise=False)
+    if flag(config, "tensors_apart"):
+        experts = own_experts(build, f"{path}.experts", count, inner, routed)
+    else:
+        experts = _joined_experts(build, path, count, routed)
+    if not config.get("shared_intermediate_size"):
+        return (experts,)
+    return experts, shared_mlp(build, layer)
+
+
+def _joined_experts(build: Build, path: str, count: int, routed: RouterSpec) -> ExpertsSpec:
+    inner, scale = build.inner, build.traits.residual_scale
     halves = (slice(0, inner), slice(inner, 2 * inner))
-    scale = build.traits.residual_scale
 
     def linear(expert: int, name: str, shape: tuple[int, int, int], rows: slice) -> LinearSpec:
         tensor = f"{path}.{'output' if name == 'down' else 'input'}_linear.weight"
@@ -61,20 +70,19 @@ def experts_of(build: Build, layer: int) -> tuple[OpSpec, ...]:
         )
 
     into, out = (count, 2 * inner, build.hidden), (count, build.hidden, inner)
-    experts = ExpertsSpec(
+    return ExpertsSpec(
         routed,
         tuple(linear(e, "gate", into, halves[0]) for e in range(count)),
         tuple(linear(e, "up", into, halves[1]) for e in range(count)),
         tuple(linear(e, "down", out, slice(None)) for e in range(count)),
         build.activation,
     )
-    if not config.get("shared_intermediate_size"):
-        return (experts,)
-    return experts, shared_mlp(build, layer)
 
 
 def shared_mlp(build: Build, layer: int) -> MlpSpec:
     inner, path = integer(build.config, "shared_intermediate_size"), build.path(layer, "shared_mlp")
+    if flag(build.config, "tensors_apart"):
+        return build.mlp(path, inner)
     whole = (2 * inner, build.hidden)
     gate, up = (
         build.cut(f"{path}.{name}", f"{path}.input_linear", whole, start, inner)

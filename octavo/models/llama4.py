@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from octavo.models.config import Config, flag, integer, integers, number
 from octavo.models.decoder import Build, Names, Traits, decoder
-from octavo.models.experts import joined, router
+from octavo.models.experts import joined, own_experts, router
 from octavo.models.rope import rope_spec
 from octavo.models.spec import (
     AttentionSpec,
@@ -16,6 +16,7 @@ from octavo.models.spec import (
     NormSpec,
     OpSpec,
     RopeSpec,
+    RouterSpec,
     TemperSpec,
 )
 
@@ -78,6 +79,16 @@ def _feeds(build: Build, layer: int) -> tuple[OpSpec, ...]:
     if not (layer in sparse if sparse is not None else (layer + 1) % every == 0):
         return (build.mlp(path, integer(config, "intermediate_size_mlp")),)
     experts = integer(config, "num_local_experts")
+    inner = build.inner
+    routed = router(build, f"{path}.router", experts, scoring="sigmoid", normalise=False)
+    if flag(config, "tensors_apart"):
+        mixture = own_experts(build, f"{path}.experts", experts, inner, routed)
+    else:
+        mixture = _joined_experts(build, path, experts, routed)
+    return replace(mixture, weigh_input=True), build.mlp(f"{path}.shared_expert", inner)
+
+
+def _joined_experts(build: Build, path: str, experts: int, routed: RouterSpec) -> ExpertsSpec:
     inner, hidden = build.inner, build.hidden
     into, out = (experts, hidden, 2 * inner), (experts, inner, hidden)
 
@@ -87,12 +98,10 @@ def _feeds(build: Build, layer: int) -> tuple[OpSpec, ...]:
         return joined(f"{path}.experts.{expert}.{name}", tensor, shape, expert, rows, turned=True)
 
     each = range(experts)
-    routed = ExpertsSpec(
-        router(build, f"{path}.router", experts, scoring="sigmoid", normalise=False),
+    return ExpertsSpec(
+        routed,
         tuple(linear(e, "gate", slice(0, inner)) for e in each),
         tuple(linear(e, "up", slice(inner, 2 * inner)) for e in each),
         tuple(linear(e, "down") for e in each),
         build.activation,
-        weigh_input=True,
     )
-    return routed, build.mlp(f"{path}.shared_expert", inner)

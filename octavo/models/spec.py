@@ -10,6 +10,7 @@ Three readers: `models.memory` adds up its bytes, `layers` builds torch modules 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass, fields, is_dataclass
 from functools import cached_property
@@ -412,6 +413,10 @@ class ModelSpec:
     @property
     def tied(self) -> bool:
         return self.head.weight.name == self.embedding.name
+
+    @property
+    def num_parameters(self) -> int:
+        return sum(math.prod(param.shape) for param in self.params())
 
     @cached_property
     def attends(self) -> dict[int, AttendSpec]:

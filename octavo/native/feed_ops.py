@@ -46,7 +46,7 @@ def experts(made: Emitter, layer: int, spec: ExpertsSpec, source: int, to: Targe
         routes,
         *([made.part(s)[:2] for s in linears] for linears in (spec.gates, spec.ups, spec.downs)),
         spec.activation,
-        limit=SWIGLU_LIMIT,
+        limit=SWIGLU_LIMIT if spec.activation == "swiglu_oai" else 0.0,
         alpha=SWIGLU_ALPHA,
         weigh_input=spec.weigh_input,
     )

@@ -133,12 +133,24 @@ class Program(Protocol):
         v_head_dim: int,
         scale: float,
         window: int = 0,
+        chunk: int = 0,
         soft_cap: float = 0.0,
         sinks: np.ndarray | None = None,
         rope: int = -1,
-        q_norm: tuple[np.ndarray, float] | None = None,
-        k_norm: tuple[np.ndarray, float] | None = None,
-    ) -> None: ...
+        q_norm: tuple[np.ndarray | None, float] | None = None,
+        k_norm: tuple[np.ndarray | None, float] | None = None,
+        norm_after_rope: bool = False,
+        temper: tuple[float, float, float] | None = None,
+        value_column: int | None = None,
+    ) -> None:
+        """`source` is q, k and v side by side. A token sees the last `window` tokens, itself too,
+        or those back to a multiple of `chunk`. Norms are RMSNorms over heads: weight and eps.
+
+        `temper` (scale, length, offset): q at position p is multiplied by
+        1 + scale * log(floor((p + offset) / length) + 1) at last.
+
+        `value_column`: V is `v_head_dim` columns of K from there on. Then neither `source` nor the
+        pages have it, and `v_offset` says nothing."""
 
     def route(
         self,
@@ -322,6 +334,9 @@ class Native(Protocol):
     def Memory(self, nbytes: int) -> _Memory: ...
 
     def Program(self, pool: _Pool) -> _Program: ...
+
+    def packed_together(self, format: str, n: int, k: int, count: int) -> list[_Packed]:
+        """Matrices of one shape in one memory, on huge pages even where each is small."""
 
     def panel_bytes(self, format: str, k: int) -> int:
         """Bytes that 16 outputs of `k` inputs take."""

@@ -6,7 +6,7 @@ import hashlib
 
 import numpy as np
 
-from octavo.models.spec import ModelSpec
+from octavo.models.facts import ModelFacts
 from octavo.weights.checkpoint import Checkpoint, RawTensor
 
 _STD = 0.02
@@ -15,7 +15,7 @@ _STD = 0.02
 class DummyCheckpoint(Checkpoint):
     """Normal weights, norms of ones. The same seed and tensor name always give the same values."""
 
-    def __init__(self, spec: ModelSpec, seed: int) -> None:
+    def __init__(self, spec: ModelFacts, seed: int) -> None:
         self._shapes = spec.tensors
         self._seed = seed
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import fnmatch
 
 from octavo.base.errors import ModelError
-from octavo.models.spec import ModelSpec
+from octavo.models.facts import ModelFacts
 from octavo.weights.checkpoint import Checkpoint
 
 _SHOWN = 5
@@ -14,7 +14,7 @@ _SHOWN = 5
 _HARMLESS = ("*.rotary_emb.inv_freq", "rope_freqs.weight")
 
 
-def check(spec: ModelSpec, checkpoint: Checkpoint) -> None:
+def check(spec: ModelFacts, checkpoint: Checkpoint) -> None:
     """Raises ModelError naming the tensors that are missing, unknown, or of another shape."""
     shapes = checkpoint.shapes()
     wanted = spec.tensors
@@ -29,7 +29,7 @@ def check(spec: ModelSpec, checkpoint: Checkpoint) -> None:
     _refuse("has misshapen", wrong)
 
 
-def is_needless(spec: ModelSpec, name: str) -> bool:
+def is_needless(spec: ModelFacts, name: str) -> bool:
     """Whether some files carry a tensor that no part of the model reads."""
     if spec.tied and name == "lm_head.weight":  # a copy of the embedding
         return True

@@ -23,14 +23,19 @@ def open_checkpoint(files: ModelFiles, load_format: str, spec: ModelSpec, seed: 
     """
     if load_format == "dummy":
         return DummyCheckpoint(spec, seed)
-    checkpoint = GgufCheckpoint(files, spec) if files.is_gguf else _safetensors(files)
+    checkpoint = GgufCheckpoint(files, spec) if files.is_gguf else open_safetensors(files)
+    if text_part(files.json("config.json") or {}) is not None:
+        checkpoint = TextPart(checkpoint)
     check(spec, checkpoint)
     return checkpoint
 
 
-def _safetensors(files: ModelFiles) -> Checkpoint:
-    tensors, config = SafetensorsCheckpoint.open(files), files.json("config.json") or {}
-    if text_part(config) is not None:
-        return TextPart(tensors)
-    scheme = int8_scheme(config)
+def open_safetensors(files: ModelFiles) -> Checkpoint:
+    """A folder's tensors, whatever model they belong to; reads headers only.
+
+    Raises:
+        ModelError: a file is missing or broken, or quantised in a way that is not understood.
+    """
+    tensors = SafetensorsCheckpoint.open(files)
+    scheme = int8_scheme(files.json("config.json") or {})
     return tensors if scheme is None else CompressedTensorsCheckpoint(tensors, scheme)

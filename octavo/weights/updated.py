@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 
 from octavo.base.errors import ModelError
-from octavo.models.spec import ModelSpec
+from octavo.models.facts import ModelFacts
 from octavo.weights.checkpoint import Checkpoint, RawTensor
 from octavo.weights.formats import BLOCK_FORMATS, INT8
 from octavo.weights.match import is_needless
@@ -50,7 +50,7 @@ class UpdatedCheckpoint(Checkpoint):
         return self._base.codes(name)
 
 
-def wanted(spec: ModelSpec, tensors: Mapping[str, RawTensor]) -> dict[str, RawTensor]:
+def wanted(spec: ModelFacts, tensors: Mapping[str, RawTensor]) -> dict[str, RawTensor]:
     """Those of `tensors` that the spec has.
 
     Raises:

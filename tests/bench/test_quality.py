@@ -16,7 +16,7 @@ from octavo.base.settings import EngineSettings
 from octavo.bench import quality
 from octavo.bench.quality import Quality, Tally, log_softmax, measure, passages, table
 from octavo.cli import main
-from octavo.engine.build import resolve
+from octavo.engine.resolved import resolve
 from octavo.files.model_files import ModelFiles
 
 TEXTS = [

@@ -102,60 +102,6 @@ def test_windows_without_layer_types(tmp_path: Path) -> None:
     assert {*windows(off), *windows(absent)} == {None}
 
 
-@pytest.mark.parametrize(
-    ("family", "kind"), [("llama3", "Q4_1"), ("qwen2", "F16"), ("qwen3", "F32")]
-)
-def test_gguf_gives_the_same_spec(tmp_path: Path, family: str, kind: str) -> None:
-    tiny_gguf(tmp_path / "m.gguf", tiny_model(tmp_path, family), kind)
-    hf, gguf = (model_spec(ModelFiles("m", p), "bfloat16") for p in (tmp_path, tmp_path / "m.gguf"))
-    assert hf.params() == gguf.params()
-    assert hf.kv_groups == gguf.kv_groups
-    assert (hf.eos_token_ids, hf.max_model_len) == (gguf.eos_token_ids, gguf.max_model_len)
-    ours, theirs = attention(hf, 1), attention(gguf, 1)
-    assert ours.rope is not None and theirs.rope is not None
-    np.testing.assert_allclose(theirs.rope.inv_freq, ours.rope.inv_freq, rtol=1e-6)
-    assert theirs.q == ours.q and theirs.attend == ours.attend
-
-
-def test_gguf_yarn_multiplies_its_attention_factor(tmp_path: Path) -> None:
-    yarn = {
-        "rope__scaling__type": "yarn",
-        "rope__scaling__factor": 4.0,
-        "rope__scaling__original_context_length": 128,
-    }
-    model = tiny_model(tmp_path, "qwen2")
-    factors = []
-    for extra in ({}, {"rope__scaling__attn_factor": 0.5}):
-        tiny_gguf(tmp_path / "m.gguf", model, **yarn, **extra)
-        spec = model_spec(ModelFiles("m", tmp_path / "m.gguf"), "bfloat16")
-        rope = attention(spec, 0).rope
-        assert rope is not None
-        factors.append(rope.attention_factor)
-    assert factors[0] == pytest.approx(0.1 * np.log(4) + 1)
-    assert factors[1] == pytest.approx(factors[0] / 2)
-
-
-@pytest.mark.parametrize(
-    ("key", "found"),
-    [
-        ("expert_count", 8),
-        ("attention__sliding_window", 64),
-        ("final_logit_softcapping", 30.0),
-        ("rope__dimension_count", 8),
-        ("attention__value_length", 8),
-        ("rope__scaling__type", "longrope"),
-        ("rope__scaling__attn_factor", 0.5),
-        ("something_new", True),
-    ],
-)
-def test_gguf_keys_refused_by_name(tmp_path: Path, key: str, found: Any) -> None:
-    keys = {key: found} | ({"rope__scaling__factor": 2.0} if found == "longrope" else {})
-    tiny_gguf(tmp_path / "m.gguf", tiny_model(tmp_path, "llama"), **keys)
-    named = found if found == "longrope" else key.replace("__", r"\.")
-    with pytest.raises(ModelError, match=named):
-        model_spec(ModelFiles("m", tmp_path / "m.gguf"), "bfloat16")
-
-
 def test_unknown_architecture_lists_the_known(tmp_path: Path) -> None:
     with pytest.raises(ModelError, match="'gpt9'; known: .*llama, .*qwen3"):
         spec_of(tmp_path, model_type="gpt9")

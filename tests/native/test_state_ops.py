@@ -297,7 +297,6 @@ def test_tables_that_point_wrong_are_refused(table, message):
         ("delta", {"key_heads": 3}, "key_heads"),
         ("delta", {"value_dim": 63}, "fill"),
         ("delta", {"dt_bias": normal(5, seed=0)}, "another size"),
-        ("delta", {"memory": None}, "memory"),
     ],
 )
 def test_what_does_not_fit_is_refused(case, changes, message):

@@ -1,0 +1,129 @@
+"""Weights into a Transformers model: tensors of a checkpoint, one at a time, never a pickle.
+
+Transformers is handed names with tensors that are read when it comes to them; it renames and
+merges them as the class wants.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+import torch
+from torch import nn
+from transformers.utils import logging
+
+from octavo.base.errors import ModelError
+from octavo.fallback.interface import NAME, register
+from octavo.fallback.selftest import with_attention
+from octavo.weights.checkpoint import Checkpoint
+
+Watch = Callable[[Iterable[str]], Iterable[str]]
+
+_TEXT = "language_model."  # in names of tensors, where a decoder is one part of several
+_SHOWN = 5
+
+
+class Stored:
+    """A tensor that is read when it is indexed, as Transformers does with those of a file."""
+
+    def __init__(self, checkpoint: Checkpoint, name: str, tick: Callable[[], None]) -> None:
+        self._checkpoint = checkpoint
+        self._name = name
+        self._tick = tick
+
+    def __getitem__(self, index: Any) -> torch.Tensor:
+        self._tick()
+        raw = self._checkpoint.read(self._name)
+        tensor = torch.from_numpy(np.array(raw.array))
+        return (tensor.view(torch.bfloat16) if raw.dtype == "bfloat16" else tensor)[index]
+
+
+def load(
+    model_class: Any,
+    config: Any,
+    checkpoint: Checkpoint,
+    dtype: torch.dtype,
+    device: str,
+    watch: Watch = lambda names: names,
+) -> nn.Module:
+    """A model with its weights on `device`.
+
+    Raises:
+        ModelError: the checkpoint lacks tensors, or has some of another shape.
+    """
+    names = text_names(checkpoint)
+    ticks, lock = iter(watch(list(names))), threading.Lock()
+
+    def tick() -> None:
+        with lock:
+            next(ticks, None)
+
+    tensors = {new: Stored(checkpoint, name, tick) for name, new in names.items()}
+    model = _from_tensors(model_class, config, tensors, dtype, device)
+    for _ in ticks:
+        pass
+    return model
+
+
+def without_values(
+    model_class: Any, config: Any, checkpoint: Checkpoint, dtype: torch.dtype
+) -> nn.Module:
+    """The same without values, from headers alone. Raises as `load` does."""
+    shapes = checkpoint.shapes()
+    tensors = {
+        new: torch.empty(shapes[name], dtype=dtype, device="meta")
+        for name, new in text_names(checkpoint).items()
+    }
+    return _from_tensors(model_class, config, tensors, dtype, "meta")
+
+
+def text_names(checkpoint: Checkpoint) -> dict[str, str]:
+    """Tensors of the decoder, under the names that they have where it is all there is."""
+    names = list(checkpoint.shapes())
+    if not any(_TEXT in name for name in names):
+        return {name: name for name in names}
+    kept = (name for name in names if _TEXT in name or name.startswith("lm_head."))
+    return {name: name.replace(_TEXT, "", 1) for name in kept}
+
+
+def _from_tensors(
+    model_class: Any, config: Any, tensors: Mapping[str, Any], dtype: torch.dtype, device: str
+) -> nn.Module:
+    register()
+    try:
+        with _no_bars():
+            model, report = model_class.from_pretrained(
+                None,
+                config=with_attention(config, NAME),
+                state_dict=tensors,
+                dtype=dtype,
+                device_map=device,
+                output_loading_info=True,
+            )
+    except ModelError:
+        raise
+    except Exception as error:
+        line = str(error).strip().partition("\n")[0]
+        raise ModelError(f"Transformers cannot load the checkpoint: {line}") from error
+    missing = sorted(report["missing_keys"])
+    if missing:
+        shown = ", ".join(missing[:_SHOWN]) + (", ..." if len(missing) > _SHOWN else "")
+        raise ModelError(f"the checkpoint lacks {len(missing)} tensors: {shown}")
+    made: nn.Module = model.eval()
+    return made
+
+
+@contextmanager
+def _no_bars() -> Iterator[None]:
+    """Without Transformers' own progress."""
+    shown = logging.is_progress_bar_enabled()
+    logging.disable_progress_bar()
+    try:
+        yield
+    finally:
+        if shown:
+            logging.enable_progress_bar()
