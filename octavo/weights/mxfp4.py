@@ -28,7 +28,8 @@ def gguf_rows(blocks: np.ndarray, scales: np.ndarray) -> np.ndarray:
 
 def dequantised(blocks: np.ndarray, scales: np.ndarray) -> np.ndarray:
     """The values of gpt-oss's arrays, float32 [..., k]; exact."""
-    values = np.ldexp(_E2M1[_codes(blocks)], scales[..., None].astype(np.int32) - _BIAS)
+    exponents = scales[..., None].astype(np.int32) - _BIAS
+    values: np.ndarray = np.ldexp(_E2M1[_codes(blocks)], exponents)
     return values.reshape(*scales.shape[:-1], -1)
 
 
