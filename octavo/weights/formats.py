@@ -21,7 +21,7 @@ from octavo.models.spec import (
 )
 from octavo.weights.checkpoint import Checkpoint
 
-BLOCK_FORMATS = ("q4_0", "q4_1", "q5_0", "q5_1", "q8_0", "q4_k", "q5_k", "q6_k")
+BLOCK_FORMATS = ("q4_0", "q4_1", "q5_0", "q5_1", "q8_0", "q4_k", "q5_k", "q6_k", "mxfp4")
 INT8 = "int8"
 QUANTISED_FORMATS = (*BLOCK_FORMATS, INT8)
 FLOAT_FORMATS = {"float32": "f32", "bfloat16": "bf16", "float16": "f16"}  # by dtype

@@ -14,7 +14,7 @@ from octavo.native.library import library, usable_variants
 
 HIDDEN, INNER, EXPERTS, TOP = 96, 160, 12, 3
 FLOATS = ("f32", "bf16", "f16")
-FORMATS = (*FLOATS, "q4_0", "q4_1", "q5_0", "q8_0", "int8")
+FORMATS = (*FLOATS, "q4_0", "q4_1", "q5_0", "q8_0", "mxfp4", "int8")
 ROUTERS: dict[str, dict[str, Any]] = {
     "softmax": {"scoring": "softmax", "normalise": True},
     "not normalised": {"scoring": "softmax", "normalise": False, "scale": 2.5},
