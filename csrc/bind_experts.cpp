@@ -74,12 +74,12 @@ ExpertLinear linear(const Linear& given, int64_t n, int64_t k) {
 std::vector<Expert> experts_of(const std::vector<Linear>& gates, const std::vector<Linear>& ups,
                                const std::vector<Linear>& downs, int64_t inputs,
                                int64_t outputs) {
-  require(!gates.empty() && gates[0].first != nullptr, "experts: None is no weight");
-  const int64_t inner = gates[0].first->n;
+  require(!ups.empty() && ups[0].first != nullptr, "experts: None is no weight");
+  const int64_t inner = ups[0].first->n;
   std::vector<Expert> experts;
-  for (size_t e = 0; e < gates.size(); e++)
-    experts.push_back({linear(gates[e], inner, inputs), linear(ups[e], inner, inputs),
-                       linear(downs[e], outputs, inner)});
+  for (size_t e = 0; e < ups.size(); e++)
+    experts.push_back({gates.empty() ? ExpertLinear{} : linear(gates[e], inner, inputs),
+                       linear(ups[e], inner, inputs), linear(downs[e], outputs, inner)});
   return experts;
 }
 
@@ -90,7 +90,7 @@ void add_experts(Program& program, const std::string& name, BufferId to, BufferI
   require(to != from && !program.chosen(to) && !program.chosen(from),
           "experts: not two buffers of all tokens");
   const auto count = static_cast<size_t>(program.routes(routes).experts());
-  require(gates.size() == count && ups.size() == count && downs.size() == count,
+  require((gates.empty() || gates.size() == count) && ups.size() == count && downs.size() == count,
           "experts: not as many as are routed to");
   require(limit >= 0, "experts: limit must not be negative");
   program.experts(

@@ -69,10 +69,13 @@ void gated_item(const Expert& expert, const Gating& gating, const Item& item, co
                 const Rows& y) {
   alignas(64) float c[kSpanRows * PANELS * PANEL];
   const int64_t width = item.columns(), ldc = 2 * width;
-  multiply(expert.gate, item, x, c, ldc);
-  multiply(expert.up, item, x, c + width, ldc);
-  for (int64_t r = 0; r < item.span.rows; r++)
-    apply(gating, c + r * ldc, c + r * ldc + width, width);
+  multiply(expert.gated() ? expert.gate : expert.up, item, x, c, ldc);
+  if (expert.gated()) multiply(expert.up, item, x, c + width, ldc);
+  for (int64_t r = 0; r < item.span.rows; r++) {
+    float* const up = c + r * ldc + width;
+    if (!expert.gated()) std::fill_n(up, width, 1.f);
+    apply(gating, c + r * ldc, up, width);
+  }
   put(item, c, ldc, y);
 }
 
@@ -131,7 +134,7 @@ void form(Team& team, const Routes& routes, const std::vector<Form>& forms, cons
 
 void gate_and_up(Team& team, const Routes& routes, const std::vector<Expert>& experts,
                  const Gating& gating, const Forms& x, const Rows& y) {
-  const Cut cut(routes.spans, experts[0].gate.weight->panels(), PANELS / 2, team.threads());
+  const Cut cut(routes.spans, experts[0].up.weight->panels(), PANELS / 2, team.threads());
   team.each(cut.items(), 1, [&](int64_t index) {
     const Item item = cut.item(index);
     gated_item(experts[item.span.expert], gating, item, x, y);

@@ -32,6 +32,8 @@ struct ExpertLinear {
 
 struct Expert {
   ExpertLinear gate, up, down;  // gate and up have equal shapes, and those of all experts
+
+  bool gated() const { return gate.weight != nullptr; }  // else gating(up(x), 1)
 };
 
 // The same rows in their forms, by Form; only those exist that are wanted.
@@ -47,7 +49,7 @@ void weigh(Team& team, const Routes& routes, const Rows& from, const Rows& to);
 // Each pair's row in each of `forms`, of its fp32 values.
 void form(Team& team, const Routes& routes, const std::vector<Form>& forms, const Forms& rows);
 
-// y := gating(gate(x), up(x)), a row for each place.
+// y := gating(gate(x), up(x)), or gating(up(x), 1) without a gate, a row for each place.
 void gate_and_up(Team& team, const Routes& routes, const std::vector<Expert>& experts,
                  const Gating& gating, const Forms& x, const Rows& y);
 

@@ -16,7 +16,7 @@ struct FormsRead {
 
   explicit FormsRead(const std::vector<Expert>& experts) {
     for (const Expert& expert : experts) {
-      include(outer, expert.gate.form());
+      if (expert.gated()) include(outer, expert.gate.form());
       include(outer, expert.up.form());
       include(inner, expert.down.form());
     }
@@ -63,6 +63,7 @@ Work Program::work_of(const Mixture& mixture) const {
     const Expert& expert = mixture.experts[span.expert];
     const bool first = &span == &spans[span.first];
     for (const ExpertLinear* linear : {&expert.gate, &expert.up, &expert.down}) {
+      if (linear->weight == nullptr) continue;
       const Packed& w = *linear->weight;
       work.operations[static_cast<int>(linear->form())] += 2.0 * span.rows * w.n * w.k;
       if (first) work.bytes += w.data.size();

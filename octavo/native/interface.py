@@ -184,8 +184,9 @@ class Program(Protocol):
         alpha: float = 1.702,
         weigh_input: bool = False,
     ) -> None:
-        """Adds each token's experts to its row of `to`. `activation`, `limit` and `alpha`:
-        csrc/gating.h. The weight is of the output, or of the input."""
+        """Adds each token's experts to its row of `to`; without gates, down(activation(up)).
+        `activation`, `limit` and `alpha`: csrc/gating.h. The weight is of the output, or of the
+        input."""
 
     # Ops with a state, all of it float32: `offset` is where a layer's part begins in a page, in
     # bytes, and `take` has a table [R, 2] for `group`: the page of each row's state before the

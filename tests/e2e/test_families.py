@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 import torch
-from tiny_models import FAMILIES, tiny_model
+from tiny_models import FAMILIES, HYBRIDS, tiny_model
 
 from octavo import LLM, SamplingParams
 from octavo.models.memory import kv_bytes_for
@@ -20,7 +20,7 @@ GREEDY = SamplingParams(temperature=0.0, max_tokens=OUTPUT, ignore_eos=True)
 Case = tuple[str, list[list[int]], list[list[int]]]
 
 
-@pytest.fixture(scope="module", params=FAMILIES)
+@pytest.fixture(scope="module", params=(*FAMILIES, *HYBRIDS))
 def case(request: Any, tmp_path_factory: pytest.TempPathFactory) -> Case:
     """(folder, prompts, the tokens that Transformers generates)"""
     folder = tmp_path_factory.mktemp(request.param)
@@ -84,7 +84,8 @@ def check_warm(case: Case, impl: str, chunk: int) -> None:
     llm = load(folder, impl, max_num_batched_tokens=chunk, max_num_seqs=min(chunk, 8))
     assert tokens(llm.generate(prompts, GREEDY, use_tqdm=False)) == expected
     longer = [p + e[:20] for p, e in zip(prompts, expected, strict=True)]
-    warm = llm.generate(longer, SamplingParams(temperature=0.0, max_tokens=OUTPUT - 20, ignore_eos=True), use_tqdm=False)
+    rest = SamplingParams(temperature=0.0, max_tokens=OUTPUT - 20, ignore_eos=True)
+    warm = llm.generate(longer, rest, use_tqdm=False)
     assert tokens(warm) == [e[20:] for e in expected]
     assert sum(output.num_cached_tokens for output in warm) > 0
 
