@@ -3,6 +3,7 @@ it: together with strangers, cut into steps of any length, from a warm cache, pr
 
 from __future__ import annotations
 
+import itertools
 import random
 from typing import Any
 
@@ -11,7 +12,6 @@ import torch
 from tiny_models import FAMILIES, HYBRIDS, tiny_model
 
 from octavo import LLM, SamplingParams
-from octavo.models.memory import kv_bytes_for
 
 VOCAB, OUTPUT = 512, 64
 LENGTHS = (1, 33, 70)  # the longest beyond every window, chunk and block
@@ -91,14 +91,23 @@ def check_warm(case: Case, impl: str, chunk: int) -> None:
 
 
 def check_preempted(case: Case, impl: str) -> None:
-    """All begin together, with KV memory for one of the longest."""
+    """Every few steps somebody gives way, and finds some of what it had again, or nothing."""
     folder, prompts, expected = case
-    longest = LENGTHS[-1] + OUTPUT
-    layout = load(folder, impl).info.layout
-    memory = kv_bytes_for(layout.groups, 16, longest + 48, chunk=16)
-    llm = load(
-        folder, impl, kv_memory=str(memory), max_model_len=longest + 1, max_num_batched_tokens=16,
-        max_num_seqs=8,
-    )  # fmt: skip
-    assert tokens(llm.generate(prompts * 2, GREEDY, use_tqdm=False)) == expected * 2
-    assert llm.stats.preemptions_total > 0
+    for prefix_caching in (True, False):
+        llm = load(
+            folder, impl, prefix_caching=prefix_caching, max_num_batched_tokens=16, max_num_seqs=8
+        )
+        engine, rng = llm._local.engine, random.Random(0)
+        found: dict[str, list[int]] = {str(i): [] for i in range(len(prompts))}
+        for i, prompt in enumerate(prompts):
+            engine.add(llm._door.request(prompt, GREEDY, request_id=str(i)))
+        for step in itertools.count():
+            if not engine.has_work:
+                break
+            running = engine._scheduler._roster.running
+            if step % 7 == 6 and running:
+                engine._scheduler._preempt(rng.choice(running))
+            for delta in engine.step():
+                found[delta.request_id] += delta.token_ids
+        assert list(found.values()) == expected
+        assert llm.stats.preemptions_total > 5
