@@ -4,6 +4,7 @@
 #include <limits>
 
 #include "attention_tile.h"
+#include "attention_values.h"
 
 namespace octavo {
 namespace {
@@ -39,10 +40,7 @@ struct Queries {
   int head(int query) const { return kv_head * group() + query % group(); }
 
   // The first position that it sees; the last is its own.
-  int oldest(int query) const {
-    const int window = layer.spec.window;
-    return window > 0 ? std::max(0, position(query) + 1 - window) : 0;
-  }
+  int oldest(int query) const { return layer.spec.sight.oldest(position(query)); }
 
   // The tokens of `chunk` that it sees; {0, 0}: none.
   Span seen(int query, int chunk) const {
@@ -129,8 +127,9 @@ void pack(const Queries& queries, Tile tile, float* to) {
   }
 }
 
+// `values`: where V goes that is taken out of K, or null.
 template <KVFormat F>
-Chunk<F> find_chunk(const Queries& queries, int index) {
+Chunk<F> find_chunk(const Queries& queries, int index, Unit<F>* values) {
   const Layer& layer = queries.layer;
   const KVPages& pages = layer.pages;
   Chunk<F> chunk{{}, {}, {}, layer.spec.head_dim, layer.spec.v_head_dim, layer.spec.scale,
@@ -142,7 +141,10 @@ Chunk<F> find_chunk(const Queries& queries, int index) {
   for (int i = begin; i * PANEL < end; i++) {
     const int32_t page = layer.batch.page(queries.work.row, block);
     chunk.keys[i] = reinterpret_cast<Unit<F>*>(pages.keys(page, inside, queries.kv_head));
-    chunk.values[i] = reinterpret_cast<Unit<F>*>(pages.values(page, inside, queries.kv_head));
+    chunk.values[i] =
+        values != nullptr
+            ? values + i * kUnits<F> * layer.spec.v_head_dim
+            : reinterpret_cast<Unit<F>*>(pages.values(page, inside, queries.kv_head));
     if (++inside == per_page) inside = 0, block++;
   }
   return chunk;
@@ -161,7 +163,8 @@ void run_tile(int rows, const float* q, const Chunk<F>& chunk, const Span* seen,
   }
 }
 
-// One item on one thread: queries, states of all its queries, and states of a tile over one chunk.
+// One item on one thread: queries, states of all its queries, states of a tile over one chunk, and
+// that chunk's V where it is taken out of K.
 template <KVFormat F>
 class Item {
  public:
@@ -171,6 +174,9 @@ class Item {
     q_ = scratch;
     states_ = q_ + rows * layer.spec.head_dim;
     local_ = states_ + rows * SoftmaxState::size(layer.spec.v_head_dim);
+    if (layer.spec.values_in_keys())
+      values_ = reinterpret_cast<Unit<F>*>(local_ +
+                                           kTileRows * SoftmaxState::size(layer.spec.v_head_dim));
   }
 
   void run() {
@@ -180,6 +186,7 @@ class Item {
       const Chunk<F> next = find(i + 1);
       for (int sub = 0; sub < kSubBlocks; sub++)
         chunk.next[sub] = next.keys[sub] != nullptr ? next.keys[sub] : chunk.values[sub];
+      if (values_ != nullptr) take_values(chunk);
       run_chunk(i % work_.kv_heads, chunk_of(i), chunk);
       chunk = next;
     }
@@ -200,7 +207,14 @@ class Item {
   int chunk_of(int turn) const { return work_.chunk + turn / work_.kv_heads; }
   Chunk<F> find(int turn) const {
     if (turn == work_.chunks * work_.kv_heads) return {};
-    return find_chunk<F>(queries(turn % work_.kv_heads), chunk_of(turn));
+    return find_chunk<F>(queries(turn % work_.kv_heads), chunk_of(turn), values_);
+  }
+
+  void take_values(const Chunk<F>& chunk) {
+    for (int sub = 0; sub < kSubBlocks; sub++)
+      if (chunk.keys[sub] != nullptr)
+        values_of_keys<F>(chunk.keys[sub], layer_.spec.value_column, chunk.v_head_dim,
+                          values_ + sub * kUnits<F> * chunk.v_head_dim);
   }
 
   void start(const Queries& queries, int head) {
@@ -231,6 +245,7 @@ class Item {
   const AttentionWork& work_;
   const int count_;  // queries of one KV head
   float *q_, *states_, *local_;
+  Unit<F>* values_ = nullptr;
 };
 
 // What an item does at once where it is not split: here from the states that its parts left.

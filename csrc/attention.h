@@ -8,6 +8,7 @@
 // Gimelshein, 2018; split over KV: Flash-Decoding, Dao et al., 2023.)
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <vector>
 
@@ -21,17 +22,43 @@ inline constexpr int kChunk = 256;      // tokens
 inline constexpr int kBlockRows = 96;   // of one KV head that share a reading of K and V
 inline constexpr int kTileRows = 6;     // of one kernel
 
+// How far back a token sees: all tokens, or the last `window`, itself included, or those of its own
+// chunk of `chunk` tokens. At most one of them is not 0.
+struct Sight {
+  int window = 0;
+  int chunk = 0;
+
+  // The first position that the token at `position` sees.
+  int oldest(int position) const {
+    if (chunk > 0) return position / chunk * chunk;
+    return window > 0 ? std::max(0, position + 1 - window) : 0;
+  }
+  bool operator==(const Sight&) const = default;
+};
+
 struct AttentionSpec {
   int heads;
   int kv_heads;  // divides heads
   int head_dim;
   int v_head_dim;
-  float scale;         // positive
-  int window;          // a token sees itself and the window - 1 before it; 0: all
-  float soft_cap;      // scores become soft_cap * tanh(score / soft_cap); 0: as they are
-  const float* sinks;  // [heads], a further logit in each softmax's denominator, or null
+  float scale;  // positive
+  Sight sight = {};
+  float soft_cap = 0;  // scores become soft_cap * tanh(score / soft_cap); 0: as they are
+  const float* sinks = nullptr;  // [heads], a further logit in each softmax's denominator, or null
+  int value_column = -1;  // V is v_head_dim columns of K, from this one on; below 0: it is kept itself
 
   int group() const { return heads / kv_heads; }  // heads that share a KV head
+  bool values_in_keys() const { return value_column >= 0; }
+  int stored_v_dim() const { return values_in_keys() ? 0 : v_head_dim; }
+  // Floats of a token's q, k and v.
+  int64_t width() const {
+    return int64_t{heads + kv_heads} * head_dim + int64_t{kv_heads} * stored_v_dim();
+  }
+  bool plans_like(const AttentionSpec& other) const {
+    return heads == other.heads && kv_heads == other.kv_heads && head_dim == other.head_dim &&
+           v_head_dim == other.v_head_dim && sight == other.sight &&
+           values_in_keys() == other.values_in_keys();
+  }
 };
 
 // The rows of one step as one KV group sees them.
@@ -78,7 +105,7 @@ struct SoftmaxState {
 // It keeps its memory from step to step.
 class AttentionPlan {
  public:
-  // For layers with the shape and window of `spec`.
+  // For layers that plan like `spec`.
   void make(const BatchRows& batch, const AttentionSpec& spec, int threads);
 
   const std::vector<AttentionWork>& items() const { return items_; }

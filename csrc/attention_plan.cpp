@@ -8,7 +8,7 @@ namespace octavo {
 namespace {
 
 constexpr int kItemsPerThread = 8;  // enough that the last to end is not long alone
-constexpr int64_t kMostPartials = int64_t{32} << 20;  // bytes; what would take more is not split
+constexpr int64_t kMostPartials = int64_t{256} << 20;  // bytes; what would take more is not split
 
 int rows_of(const AttentionWork& work, const AttentionSpec& spec) {
   return work.tokens * spec.group();
@@ -48,8 +48,7 @@ void AttentionPlan::cut_row(const BatchRows& batch, const AttentionSpec& spec, i
   for (int first = 0; first < batch.length(row); first += most) {
     const int tokens = std::min(most, batch.length(row) - first);
     const int position = batch.start(row) + first;
-    const int oldest = spec.window > 0 ? std::max(0, position - spec.window + 1) : 0;
-    const int chunk = oldest / kChunk;
+    const int chunk = spec.sight.oldest(position) / kChunk;
     const int chunks = (position + tokens - 1) / kChunk + 1 - chunk;
     blocks_.push_back({row, first, tokens, 0, spec.kv_heads, chunk, chunks, false, 0});
   }
@@ -87,6 +86,7 @@ void AttentionPlan::cut_block(const AttentionWork& block, const AttentionSpec& s
 void AttentionPlan::grow(const AttentionSpec& spec, int threads) {
   const int64_t state = SoftmaxState::size(spec.v_head_dim);
   scratch_size_ = most_rows(spec) * (spec.head_dim + state) + kTileRows * state;
+  if (spec.values_in_keys()) scratch_size_ += kChunk * spec.v_head_dim;
   const size_t scratch = scratch_size_ * threads * sizeof(float);
   const size_t partials = partials_count_ * state_bytes(spec);
   if (scratch_.size() < scratch) scratch_ = Buffer(scratch);

@@ -9,6 +9,7 @@
 #include <limits>
 #include <type_traits>
 
+#include "activation.h"
 #include "attention.h"
 #include "kv_pages.h"
 #include "simd.h"
@@ -197,12 +198,6 @@ OCTAVO_INLINE F32 exp2(F32 a) {
 }
 
 inline constexpr float kLog2E = 1.44269504088896341f;
-
-// tanh by exp; an absolute error of 1e-7 is far below what a logit can show.
-OCTAVO_INLINE F32 tanh(F32 x) {
-  const F32 bounded = min(max(x, splat(-10.f)), splat(10.f));
-  return 1.f - 2.f / (exp(bounded + bounded) + 1.f);
-}
 
 inline void cap(float* scores, Span tokens, float scale, float soft_cap) {
   for (int t = tokens.begin; t < tokens.end; t += W)

@@ -34,15 +34,29 @@ BatchRows batch_rows(const Array<const int32_t, 1>& row_starts,
 class AttentionLayer {
  public:
   AttentionLayer(int heads, int kv_heads, int head_dim, int v_head_dim, float scale, int window,
-                 float soft_cap, const Vector& sinks, const std::string& format, int block_size,
-                 int64_t k_offset)
+                 int chunk, float soft_cap, const Vector& sinks, const std::string& format,
+                 int block_size, int64_t k_offset, int value_column)
       : sinks_(sinks ? std::vector<float>(sinks->data(), sinks->data() + sinks->size())
                      : std::vector<float>()),
-        spec_{heads, kv_heads, head_dim, v_head_dim, scale, window, soft_cap,
-              sinks ? sinks_.data() : nullptr},
-        pages_{nullptr,  0,        k_offset,   0,         named<KVFormat>(kKVFormats, format),
-               kv_heads, head_dim, v_head_dim, block_size} {
-    require_attention(spec_, block_size);
+        spec_{.heads = heads,
+              .kv_heads = kv_heads,
+              .head_dim = head_dim,
+              .v_head_dim = v_head_dim,
+              .scale = scale,
+              .sight = {window, chunk},
+              .soft_cap = soft_cap,
+              .sinks = sinks ? sinks_.data() : nullptr,
+              .value_column = value_column},
+        pages_{.base = nullptr,
+               .page_bytes = 0,
+               .k_offset = k_offset,
+               .v_offset = 0,
+               .format = named<KVFormat>(kKVFormats, format),
+               .kv_heads = kv_heads,
+               .head_dim = head_dim,
+               .v_head_dim = spec_.stored_v_dim(),
+               .block_size = block_size} {
+    require_attention(spec_, pages_.format, block_size);
     require(!sinks || int(sinks_.size()) == heads, "sinks must be [heads]");
     pages_.v_offset = k_offset + pages_.part_bytes(head_dim);
   }
@@ -59,12 +73,11 @@ class AttentionLayer {
       require(!*turn || ((*turn)->shape(0) == qkv.shape(0) && int((*turn)->shape(1)) == half),
               "cos and sin must be [tokens, half]");
     require(bool(cos) == bool(sin) && 2 * half <= spec_.head_dim, "rotary_dim <= head_dim");
-    const Rotary rotary{cos ? cos->data() : nullptr, sin ? sin->data() : nullptr, half};
-    const HeadNorm of_q = head_norm(q_norm, eps), of_k = head_norm(k_norm, eps);
+    Preparation preparation{.q_norm = head_norm(q_norm, eps), .k_norm = head_norm(k_norm, eps)};
+    if (half > 0) preparation.rotary = {cos->data(), sin->data(), half};
     const nb::gil_scoped_release release;
     pool.run([&](Team& team) {
-      octavo::prepare(team, spec_, of_q, of_k, rotary, at(pages), batch, qkv.data(),
-                      qkv.shape(1));
+      octavo::prepare(team, spec_, preparation, at(pages), batch, qkv.data(), qkv.shape(1));
     });
   }
 
@@ -88,17 +101,15 @@ class AttentionLayer {
  private:
   // Returns the number of tokens.
   int64_t check(const Array<float, 2>& qkv, const Array<uint8_t, 2>& pages) const {
-    const int64_t width = int64_t{spec_.heads + spec_.kv_heads} * spec_.head_dim +
-                          int64_t{spec_.kv_heads} * spec_.v_head_dim;
-    require(int64_t(qkv.shape(1)) == width, "qkv must be [tokens, q + k + v]");
-    require(int64_t(pages.shape(1)) >= pages_.v_offset + pages_.part_bytes(spec_.v_head_dim),
+    require(int64_t(qkv.shape(1)) == spec_.width(), "qkv must be [tokens, q + k + v]");
+    require(int64_t(pages.shape(1)) >= pages_.v_offset + pages_.part_bytes(pages_.v_head_dim),
             "pages are too small");
     return qkv.shape(0);
   }
 
   HeadNorm head_norm(const Vector& weight, float eps) const {
     require(!weight || int(weight->size()) == spec_.head_dim, "a norm must be [head_dim]");
-    return {weight ? weight->data() : nullptr, eps};
+    return {bool(weight), weight ? weight->data() : nullptr, eps};
   }
 
   KVPages at(const Array<uint8_t, 2>& pages) const {
@@ -131,11 +142,11 @@ void rope(Pool& pool, Array<const int64_t, 1> positions, Array<const float, 1> i
 void bind_attention(nb::module_& module) {
   using namespace nb::literals;
   nb::class_<AttentionLayer>(module, "AttentionLayer", "One layer's attention over paged KV.")
-      .def(nb::init<int, int, int, int, float, int, float, const Vector&, const std::string&, int,
-                    int64_t>(),
+      .def(nb::init<int, int, int, int, float, int, int, float, const Vector&, const std::string&,
+                    int, int64_t, int>(),
            nb::kw_only(), "heads"_a, "kv_heads"_a, "head_dim"_a, "v_head_dim"_a, "scale"_a,
-           "window"_a = 0, "soft_cap"_a = 0.f, "sinks"_a = nb::none(), "format"_a = "f32",
-           "block_size"_a = 16, "k_offset"_a = 0)
+           "window"_a = 0, "chunk"_a = 0, "soft_cap"_a = 0.f, "sinks"_a = nb::none(), "format"_a = "f32",
+           "block_size"_a = 16, "k_offset"_a = 0, "value_column"_a = -1)
       .def("prepare", &AttentionLayer::prepare, "pool"_a, "qkv"_a, "pages"_a, "row_starts"_a,
            "context_lens"_a, "table"_a, nb::kw_only(), "q_norm"_a = nb::none(),
            "k_norm"_a = nb::none(), "eps"_a = 0.f, "cos"_a = nb::none(), "sin"_a = nb::none())

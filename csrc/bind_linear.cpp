@@ -33,12 +33,30 @@ using BiasedWeight = std::pair<const Packed*, std::optional<Vector>>;
 // So that bytes fit in 63 bits, and sums of 8-bit products over k in 31.
 constexpr int64_t kMost = int64_t{1} << 30, kMostInt8 = 65536;
 
-void make_packed(Packed* at, const std::string& name, int64_t n, int64_t k) {
+Packed unfilled(const std::string& name, int64_t n, int64_t k) {
   const Format format = named<Format>(kFormats, name);
   require(n >= 1 && k >= 1, "n and k must be positive");
   require(n <= kMost && k <= (format == Format::int8 ? kMostInt8 : kMost), "n or k is too large");
-  const int64_t panels = (n + PANEL - 1) / PANEL;
-  new (at) Packed{format, n, k, Buffer(panels * panel_bytes(format, k))};
+  return {format, n, k, {}};
+}
+
+int64_t bytes_of(const Packed& packed) { return packed.panels() * packed.panel_bytes(); }
+
+void make_packed(Packed* at, const std::string& name, int64_t n, int64_t k) {
+  new (at) Packed(unfilled(name, n, k));
+  at->data = Buffer(bytes_of(*at));
+}
+
+std::vector<Packed> packed_together(const std::string& name, int64_t n, int64_t k, int64_t count) {
+  require(count >= 1 && count <= kMost, "count must be positive");
+  std::vector<Packed> all;
+  const int64_t bytes = bytes_of(unfilled(name, n, k)), apart = (bytes + 63) / 64 * 64;
+  const auto memory = std::make_shared<Buffer>(static_cast<size_t>(count) * apart);
+  for (int64_t i = 0; i < count; i++) {
+    all.push_back(unfilled(name, n, k));
+    all.back().data = Buffer(memory, i * apart, bytes);
+  }
+  return all;
 }
 
 int64_t bytes_of_panel(const std::string& format, int64_t k) {
@@ -114,6 +132,11 @@ class SideBySide {
   }
 
   const std::vector<Part>& parts() const { return parts_; }
+  std::vector<int64_t> panels() const {
+    std::vector<int64_t> found;
+    for (const Part& part : parts_) found.push_back(part.weight->panels());
+    return found;
+  }
   int64_t columns() const { return parts_.back().column + parts_.back().weight->n; }
 
  private:
@@ -129,9 +152,10 @@ void linear_of_arrays(Pool& pool, const std::vector<BiasedWeight>& weights, cons
                       const Output& y, bool add) {
   const SideBySide linears(weights, x);
   require_output(y, x, linears.columns());
+  const std::vector<Slice> cut = slices(linears.panels(), pool.threads());
   nb::gil_scoped_release released;
   pool.run([&](Team& team) {
-    linear(team, linears.parts(), x.shape(0), y.data(), y.shape(1), add);
+    linear(team, linears.parts(), cut, x.shape(0), y.data(), y.shape(1), add);
   });
 }
 
@@ -157,6 +181,8 @@ void bind_linear(nb::module_& module) {
       .def_ro("k", &Packed::k)
       .def_prop_ro("nbytes", [](const Packed& p) { return p.data.size(); })
       .def_prop_ro("data", &packed_data, "uint8 [nbytes], writable, no copy");
+  module.def("packed_together", &packed_together, "format"_a, "n"_a, "k"_a, "count"_a,
+             "Matrices of one shape in one memory, on huge pages even where each is small.");
   module.def("panel_bytes", &bytes_of_panel, "format"_a, "k"_a,
              "Bytes that 16 outputs of k inputs take.");
   module.def("pack_float", &pack_float, "packed"_a, "rows"_a, "first_row"_a,

@@ -10,7 +10,9 @@
 //                  [4][64], step s in the low halves of the bytes, step s + 4 in the high ones;
 //                  then the bits above the fourth, H = 1 or 2 of them: [H][64], those of step s at
 //                  bits s * H % 8 of plane s * H / 8
-// int8 has no d; behind its blocks is one fp32 scale for each output.
+// mxfp4 has a byte for d, the exponent of a power of 2, and its codes stand for floats of 4 bits,
+// e2m1; twice their values are integers, by a table. int8 has no d; behind its blocks is one fp32
+// scale for each output.
 #pragma once
 
 #include <cstdint>
@@ -25,19 +27,25 @@ inline constexpr int STEP_BYTES = 64;  // 16 outputs, 4 inputs
 
 struct BlockLayout {
   int bits;          // of a code
-  int offset;        // value = code - offset
+  int offset;        // value = code - offset, or table[code] - offset
   bool minimum;      // value = code * d + m
   int blocks;        // in a group
   bool byte_scales;  // k-quants
-  bool has_d = true;
+  int d_bytes = 2;         // fp16; 1: an exponent; 0: there is no d
+  const uint8_t* table = nullptr;  // [16], or null
 
+  // Of a number that is multiplied: what the codes are, or stand for.
+  constexpr int multiplied_bits() const { return table != nullptr ? 5 : bits; }
   constexpr int high_bits() const { return bits == 8 ? 0 : bits - 4; }
   constexpr int64_t low_bytes() const { return STEP_BYTES * (bits == 8 ? 8 : 4); }
   constexpr int64_t code_bytes() const { return low_bytes() + STEP_BYTES * high_bits(); }
   constexpr int64_t block_bytes() const { return code_bytes() + (byte_scales ? 2 * PANEL : 0); }
-  constexpr int64_t head_bytes() const { return 2 * PANEL * (has_d + minimum); }
+  constexpr int64_t head_bytes() const { return PANEL * (d_bytes + 2 * minimum); }
   constexpr int64_t group_bytes() const { return head_bytes() + blocks * block_bytes(); }
 };
+
+// Twice the values of e2m1 (OCP Microscaling Formats, 2023), 12 more so that they are not negative.
+inline constexpr uint8_t kE2m1[16] = {12, 13, 14, 15, 16, 18, 20, 24, 12, 11, 10, 9, 8, 6, 4, 0};
 
 constexpr BlockLayout block_layout(Format format) {
   switch (format) {
@@ -55,9 +63,12 @@ constexpr BlockLayout block_layout(Format format) {
       return {.bits = 5, .offset = 0, .minimum = true, .blocks = 8, .byte_scales = true};
     case Format::q6_k:
       return {.bits = 6, .offset = 32, .minimum = false, .blocks = 8, .byte_scales = true};
+    case Format::mxfp4:
+      return {.bits = 4, .offset = 12, .minimum = false, .blocks = 1, .byte_scales = false,
+              .d_bytes = 1, .table = kE2m1};
     case Format::int8:
       return {.bits = 8, .offset = 128, .minimum = false, .blocks = 1, .byte_scales = false,
-              .has_d = false};
+              .d_bytes = 0};
     default:
       return {.bits = 8, .offset = 128, .minimum = false, .blocks = 1, .byte_scales = false};
   }
@@ -81,6 +92,8 @@ void with_block_format(Format format, F&& fn) {
       return fn(std::integral_constant<Format, Format::q5_k>());
     case Format::q6_k:
       return fn(std::integral_constant<Format, Format::q6_k>());
+    case Format::mxfp4:
+      return fn(std::integral_constant<Format, Format::mxfp4>());
     case Format::int8:
       return fn(std::integral_constant<Format, Format::int8>());
     default:

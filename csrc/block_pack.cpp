@@ -32,6 +32,8 @@ constexpr FileLayout file_layout(Format format) {
       return {.bytes = 176, .d = 0, .low = 48, .high = 16, .scales = 4};
     case Format::q6_k:
       return {.bytes = 210, .d = 208, .low = 0, .high = 128, .scales = 192};
+    case Format::mxfp4:
+      return {.bytes = 17, .d = 0, .low = 1, .high = 0, .scales = 0};
     case Format::int8:
       return {.bytes = 32, .d = 0, .low = 0, .high = 0, .scales = 0};
     default:  // q8_0
@@ -114,9 +116,9 @@ template <Format FORMAT>
 OCTAVO_INLINE void pack_group(const uint8_t* from, int64_t lane, uint8_t* to) {
   constexpr BlockLayout LAYOUT = block_layout(FORMAT);
   constexpr FileLayout FILE = file_layout(FORMAT);
-  constexpr int NUMBERS = LAYOUT.has_d + LAYOUT.minimum;
-  for (int i = 0; i < NUMBERS; i++)
-    std::memcpy(to + 2 * (i * PANEL + lane), from + FILE.d + 2 * i, 2);
+  constexpr int64_t SIZE = LAYOUT.d_bytes;  // of m too
+  for (int64_t i = 0; i < (SIZE > 0) + LAYOUT.minimum; i++)
+    std::memcpy(to + SIZE * (i * PANEL + lane), from + FILE.d + SIZE * i, SIZE);
   for (int i = 0; i < LAYOUT.blocks; i++) {
     uint8_t codes[BLOCK];
     uint8_t* block = to + LAYOUT.head_bytes() + i * LAYOUT.block_bytes();
@@ -130,7 +132,7 @@ OCTAVO_INLINE void pack_group(const uint8_t* from, int64_t lane, uint8_t* to) {
 
 }  // namespace
 
-bool is_gguf(Format format) { return format >= Format::q4_0 && format <= Format::q6_k; }
+bool is_gguf(Format format) { return format >= Format::q4_0 && format <= Format::mxfp4; }
 
 int64_t gguf_block(Format format) { return BLOCK * block_layout(format).blocks; }
 

@@ -43,7 +43,7 @@ struct Codes {
   int64_t blocks;  // from here to the end of a row
   int64_t stride;  // blocks of a row
 
-  Codes(const Rows& rows, int64_t row) : blocks(rows.blocks()), stride(rows.blocks()) {
+  Codes(const Rows& rows, int64_t row) : blocks(rows.blocks()), stride(rows.padded() / BLOCK) {
     if constexpr (in_words(FORMAT)) values = rows.q16 + row * rows.padded();
     else values = rows.q8 + row * rows.padded();
     scales = rows.scales + row * stride;  // int8 has one for a row: scale_rows() finds it
@@ -93,7 +93,7 @@ OCTAVO_INLINE void multiply_block(const Block& w, const Value<FORMAT>* x, const 
       dot[m][v] = add_products(dot[m][v], codes, inputs);
     });
   } else {
-    constexpr int RUN = run_steps(block_layout(FORMAT).bits);
+    constexpr int RUN = run_steps(block_layout(FORMAT).multiplied_bits());
 #pragma GCC unroll 4
     for (int begin = 0; begin < STEPS; begin += RUN) {
       RunSum sums[M][VECTORS] = {};
@@ -260,7 +260,7 @@ int64_t block_panel_bytes(Format format, int64_t k) {
   const BlockLayout layout = block_layout(format);
   const int64_t blocks = (k + BLOCK - 1) / BLOCK;
   const int64_t groups = (blocks + layout.blocks - 1) / layout.blocks;
-  return groups * layout.group_bytes() + (layout.has_d ? 0 : PANEL * sizeof(float));
+  return groups * layout.group_bytes() + (layout.d_bytes > 0 ? 0 : PANEL * sizeof(float));
 }
 
 void block_panel_product(const Packed& w, int64_t panel, int64_t panels, const Rows& x, int64_t row,

@@ -56,11 +56,27 @@ OCTAVO_INLINE void unpack_bytes(const uint8_t* from, int at, Block& block) {
   }
 }
 
-// Codes of 4, 5 or 6 bits. Where halves shall not meet, they are parted: the first half's steps, then
+// table[code] for each byte, which are below 16.
+OCTAVO_INLINE U32 look_up(const uint8_t* table, U32 codes) {
+#if defined(__AVX512BW__)
+  const __m128i entries = _mm_loadu_si128(reinterpret_cast<const __m128i*>(table));
+  return (U32)_mm512_shuffle_epi8(_mm512_broadcast_i32x4(entries), (__m512i)codes);
+#elif defined(__AVX2__)
+  const __m128i entries = _mm_loadu_si128(reinterpret_cast<const __m128i*>(table));
+  return (U32)_mm256_shuffle_epi8(_mm256_broadcastsi128_si256(entries), (__m256i)codes);
+#else
+  U8 bytes = (U8)codes;
+  for (int i = 0; i < 4 * W; i++) bytes[i] = table[bytes[i]];
+  return (U32)bytes;
+#endif
+}
+
+// Codes of 4, 5 or 6 bits, or what they stand for. Where halves shall not meet, they are parted: the first half's steps, then
 // the second's.
-template <int BITS>
+template <Format FORMAT>
 OCTAVO_INLINE void unpack_halves(const uint8_t* from, int at, Block& block) {
-  constexpr int HIGH = BITS - 4, HALF = STEPS / 2;
+  constexpr BlockLayout LAYOUT = block_layout(FORMAT);
+  constexpr int HIGH = LAYOUT.high_bits(), HALF = STEPS / 2;
   constexpr uint32_t HIGH_MASK = 0x10101010u * ((1 << HIGH) - 1);
   U32 steps[STEPS];
 #pragma GCC unroll 4
@@ -77,6 +93,10 @@ OCTAVO_INLINE void unpack_halves(const uint8_t* from, int at, Block& block) {
       steps[s] |= above(s);
       steps[s + HALF] |= above(s + HALF);
     }
+    if constexpr (LAYOUT.table != nullptr) {
+      steps[s] = look_up(LAYOUT.table, steps[s]);
+      steps[s + HALF] = look_up(LAYOUT.table, steps[s + HALF]);
+    }
   }
 #pragma GCC unroll 8
   for (int s = 0; s < STEPS; s += 2) {
@@ -90,12 +110,12 @@ OCTAVO_INLINE void unpack_halves(const uint8_t* from, int at, Block& block) {
   }
 }
 
-template <int BITS>
+template <Format FORMAT>
 OCTAVO_INLINE void unpack_codes(const uint8_t* from, Block& block) {
 #pragma GCC unroll 2
   for (int at = 0; at < STEP_BYTES; at += 4 * W) {
-    if constexpr (BITS == 8) unpack_bytes(from, at, block);
-    else unpack_halves<BITS>(from, at, block);
+    if constexpr (block_layout(FORMAT).bits == 8) unpack_bytes(from, at, block);
+    else unpack_halves<FORMAT>(from, at, block);
   }
 }
 
@@ -112,13 +132,21 @@ int code_at(const Block& block, int64_t i, int64_t lane) {
   return block.codes[i / 4][lane * 4 + i % 4] - LAYOUT.offset;
 }
 
+// W powers of 2 by their exponents, as e8m0 has them; half of each, as codes have twice their values.
+OCTAVO_INLINE F32 load_half_e8m0(const uint8_t* from) {
+  const I32 exponents = widen(from);
+  return (F32)(exponents < 2 ? 0x200000 * (exponents + 1) : (exponents - 1) << 23);
+}
+
 // `group` begins with the d that its blocks share, `bytes` are the scales of this one.
 template <Format FORMAT>
 OCTAVO_INLINE void unpack_scales(const uint8_t* group, const uint8_t* bytes, Block& block) {
   constexpr BlockLayout LAYOUT = block_layout(FORMAT);
   const auto* d = reinterpret_cast<const uint16_t*>(group);
   for (int v = 0; v < PANEL; v += W) {
-    F32 scale = load_f16(d + v), minimum{};
+    F32 scale, minimum{};
+    if constexpr (LAYOUT.d_bytes == 1) scale = load_half_e8m0(group + v);
+    else scale = load_f16(d + v);
     if constexpr (LAYOUT.minimum) minimum = load_f16(d + PANEL + v);
     if constexpr (FORMAT == Format::q6_k) {
       const I32 first = widen(bytes + v) << 24 >> 24, second = widen(bytes + PANEL + v) << 24 >> 24;
@@ -139,8 +167,8 @@ OCTAVO_INLINE void unpack_block(const uint8_t* panel, int64_t index, Block& bloc
   const uint8_t* group = panel + index / LAYOUT.blocks * LAYOUT.group_bytes();
   const uint8_t* codes =
       group + LAYOUT.head_bytes() + index % LAYOUT.blocks * LAYOUT.block_bytes();
-  unpack_codes<LAYOUT.bits>(codes, block);
-  if constexpr (LAYOUT.has_d) unpack_scales<FORMAT>(group, codes + LAYOUT.code_bytes(), block);
+  unpack_codes<FORMAT>(codes, block);
+  if constexpr (LAYOUT.d_bytes > 0) unpack_scales<FORMAT>(group, codes + LAYOUT.code_bytes(), block);
 }
 
 }  // namespace octavo

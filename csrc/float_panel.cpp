@@ -142,10 +142,9 @@ int64_t panels_beside(int64_t rows, int64_t panels) {
 // Rows in tiles of nearly equal height; K in chunks, whose sums so far are kept in c. What the
 // next chunk needs of the weights is prefetched, evenly, while this one is computed.
 template <class Weight>
-void product(const uint8_t* w, int64_t panel_bytes, int64_t panels, const typename Weight::X* x,
-             int64_t x_stride, int64_t rows, float* c, int64_t ldc) {
+void product(const uint8_t* w, int64_t panel_bytes, int64_t all_pairs, int64_t panels,
+             const typename Weight::X* x, int64_t x_stride, int64_t rows, float* c, int64_t ldc) {
   const int64_t tiles = (rows + TALL - 1) / TALL, tallest = (rows + tiles - 1) / tiles;
-  const int64_t all_pairs = panel_bytes / Weight::BYTES;
   const int64_t chunk = tiles == 1 ? all_pairs : CHUNK / 2;
   for (int64_t begin = 0; begin < all_pairs; begin += chunk) {
     const int64_t pairs = std::min(chunk, all_pairs - begin), bytes = pairs * Weight::BYTES;
@@ -185,7 +184,8 @@ void float_panel_product(const Packed& w, int64_t panel, int64_t panels, const R
   auto multiply_with = [&]<class Weight>(Weight, const auto* values) {
     const int64_t stride = x.padded() * Weight::STEPS / 2;
     const auto* from = reinterpret_cast<const typename Weight::X*>(values) + row * stride;
-    product<Weight>(w.panel(panel), w.panel_bytes(), panels, from, stride, rows, c, ldc);
+    product<Weight>(w.panel(panel), w.panel_bytes(), (w.k + 1) / 2, panels, from, stride, rows, c,
+                    ldc);
   };
   if (w.format == Format::f32) return multiply_with(Float32{}, x.f32);
   if (w.format == Format::f16) return multiply_with(Float16{}, x.f32);

@@ -1,6 +1,6 @@
 // Where K and V of one layer lie inside the pages of its group, and in which numbers.
 //
-// A page holds K then V of each layer of the group; each of these parts is a row of sub-blocks of
+// A page holds K, then V if it is not a part of K, of each layer of the group; each of these parts is a row of sub-blocks of
 // 16 tokens, laid out so that products over head_dim (scores) and over tokens (outputs) both read
 // whole vectors:
 //
@@ -39,7 +39,7 @@ struct KVPages {
   KVFormat format;
   int kv_heads;
   int head_dim;    // even
-  int v_head_dim;
+  int v_head_dim;  // 0: V is not kept
   int block_size;  // tokens in a page, a multiple of 16
 
   // Bytes of this layer's keys (or values) in a page, `dim` numbers a token and head.

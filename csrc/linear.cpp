@@ -2,8 +2,7 @@
 #include "linear.h"
 
 #include <algorithm>
-
-#include "activation.h"
+#include <numeric>
 
 namespace octavo {
 namespace {
@@ -17,25 +16,21 @@ struct Item {
   int64_t row, rows, panel, panels;
 };
 
-// Panels x rows, cut evenly. Items of the same panels are neighbours, so that the panels come
-// from memory once.
-class Cut {
+// Rows in blocks of one height, nearly. Blocks of the same panels are neighbours, so that the panels
+// come from memory once.
+class Blocks {
  public:
-  Cut(int64_t panels, int64_t rows, int64_t group)
-      : panels_(panels), rows_(rows), groups_((panels + group - 1) / group),
-        blocks_((rows + ROWS - 1) / ROWS) {}
+  explicit Blocks(int64_t rows) : rows_(rows), count_((rows + ROWS - 1) / ROWS) {}
 
-  int64_t items() const { return groups_ * blocks_; }
+  int64_t count() const { return count_; }
 
-  Item item(int64_t index) const {
-    const int64_t group = index / blocks_, block = index % blocks_;
-    const int64_t panel = panels_ * group / groups_, row = rows_ * block / blocks_;
-    return {row, rows_ * (block + 1) / blocks_ - row, panel,
-            panels_ * (group + 1) / groups_ - panel};
+  Item item(int64_t index, const Slice& slice) const {
+    const int64_t row = rows_ * index / count_;
+    return {row, rows_ * (index + 1) / count_ - row, slice.panel, slice.panels};
   }
 
  private:
-  int64_t panels_, rows_, groups_, blocks_;
+  int64_t rows_, count_;
 };
 
 // Panels of an item: so few that every thread finds work until the end.
@@ -43,25 +38,35 @@ int64_t group_for(int64_t panels, int64_t most, int threads) {
   return std::clamp<int64_t>(panels / (ITEMS_PER_THREAD * threads), 1, most);
 }
 
-void add_bias(float* c, const float* bias, int64_t n) {
-  for (int64_t j = 0; j < n; j++) c[j] += bias[j];
-}
+// Panels of one part in slices of `group` at most, as even as can be.
+class Slices {
+ public:
+  Slices(int64_t panels, int64_t group) : panels_(panels), count_((panels + group - 1) / group) {}
 
-template <F32 (*function)(F32)>
-void combine(float* gate, const float* up, int64_t n) {
-  for (int64_t j = 0; j < n; j += W) store(gate + j, function(load(gate + j)) * load(up + j));
+  int64_t count() const { return count_; }
+
+  Slice slice(int part, int64_t index) const {
+    const int64_t panel = panels_ * index / count_;
+    return {part, panel, panels_ * (index + 1) / count_ - panel};
+  }
+
+ private:
+  int64_t panels_, count_;
+};
+
+// c := scale * (c + bias)
+void finish(float* c, const Part& part, int64_t column, int64_t n) {
+  if (part.bias != nullptr)
+    for (int64_t j = 0; j < n; j++) c[j] += part.bias[column + j];
+  if (part.scale != 1)
+    for (int64_t j = 0; j < n; j++) c[j] *= part.scale;
 }
 
 // gate := activation(gate) * up
 void combine(Activation activation, float* gate, const float* up, int64_t n) {
-  switch (activation) {
-    case Activation::silu:
-      return combine<silu>(gate, up, n);
-    case Activation::gelu:
-      return combine<gelu>(gate, up, n);
-    case Activation::gelu_tanh:
-      return combine<gelu_tanh>(gate, up, n);
-  }
+  with_activation(activation, [&](auto function) {
+    for (int64_t j = 0; j < n; j += W) store(gate + j, function(load(gate + j)) * load(up + j));
+  });
 }
 
 void linear_item(const Part& part, const Item& item, float* y, int64_t stride, bool add) {
@@ -72,7 +77,7 @@ void linear_item(const Part& part, const Item& item, float* y, int64_t stride, b
   for (int64_t r = 0; r < item.rows; r++) {
     float* from = c + r * ldc;
     float* to = y + (item.row + r) * stride + part.column + column;
-    if (part.bias != nullptr) add_bias(from, part.bias + column, n);
+    finish(from, part, column, n);
     if (add)
       for (int64_t j = 0; j < n; j++) to[j] += from[j];
     else
@@ -89,8 +94,8 @@ void gated_item(const Part& gate, const Part& up, Activation activation, const I
   panel_product(*up.weight, item.panel, item.panels, up.x, item.row, item.rows, c + width, ldc);
   for (int64_t r = 0; r < item.rows; r++) {
     float* from = c + r * ldc;
-    if (gate.bias != nullptr) add_bias(from, gate.bias + column, n);
-    if (up.bias != nullptr) add_bias(from + width, up.bias + column, n);
+    finish(from, gate, column, n);
+    finish(from + width, up, column, n);
     combine(activation, from, from + width, width);
     std::copy_n(from, n, y + (item.row + r) * stride + gate.column + column);
   }
@@ -98,27 +103,34 @@ void gated_item(const Part& gate, const Part& up, Activation activation, const I
 
 }  // namespace
 
-void linear(Team& team, const std::vector<Part>& parts, int64_t rows, float* y, int64_t stride,
-            bool add) {
-  int64_t panels = 0, items = 0;
-  for (const Part& part : parts) panels += part.weight->panels();
-  const int64_t group = group_for(panels, PANELS, team.threads());
-  for (const Part& part : parts) items += Cut(part.weight->panels(), rows, group).items();
-  team.each(items, 1, [&](int64_t index) {
-    for (const Part& part : parts) {
-      const Cut cut(part.weight->panels(), rows, group);
-      if (index < cut.items()) return linear_item(part, cut.item(index), y, stride, add);
-      index -= cut.items();
-    }
+std::vector<Slice> slices(const std::vector<int64_t>& panels, int threads) {
+  const int64_t all = std::accumulate(panels.begin(), panels.end(), int64_t{0});
+  const int64_t group = group_for(all, PANELS, threads);
+  std::vector<Slice> found;
+  for (size_t part = 0; part < panels.size(); part++) {
+    const Slices own(panels[part], group);
+    for (int64_t i = 0; i < own.count(); i++) found.push_back(own.slice(static_cast<int>(part), i));
+  }
+  return found;
+}
+
+void linear(Team& team, const std::vector<Part>& parts, const std::vector<Slice>& slices,
+            int64_t rows, float* y, int64_t stride, bool add) {
+  const Blocks blocks(rows);
+  team.each(static_cast<int64_t>(slices.size()) * blocks.count(), 1, [&](int64_t index) {
+    const Slice& slice = slices[index / blocks.count()];
+    linear_item(parts[slice.part], blocks.item(index % blocks.count(), slice), y, stride, add);
   });
 }
 
 void gated(Team& team, const Part& gate, const Part& up, Activation activation, int64_t rows,
            float* y, int64_t stride) {
   const int64_t panels = gate.weight->panels();
-  const Cut cut(panels, rows, group_for(panels, PANELS / 2, team.threads()));
-  team.each(cut.items(), 1, [&](int64_t index) {
-    gated_item(gate, up, activation, cut.item(index), y, stride);
+  const Blocks blocks(rows);
+  const Slices slices(panels, group_for(panels, PANELS / 2, team.threads()));
+  team.each(slices.count() * blocks.count(), 1, [&](int64_t index) {
+    const Slice slice = slices.slice(0, index / blocks.count());
+    gated_item(gate, up, activation, blocks.item(index % blocks.count(), slice), y, stride);
   });
 }
 

@@ -4,13 +4,12 @@
 #include <cstdint>
 #include <vector>
 
+#include "activation.h"
 #include "packed.h"
 #include "pool.h"
 #include "rows.h"
 
 namespace octavo {
-
-enum class Activation { silu, gelu, gelu_tanh };
 
 // One weight of a linear, the rows that it reads, in its form, and where its outputs go: columns
 // column .. column + w.n - 1.
@@ -19,13 +18,24 @@ struct Part {
   const float* bias;  // [n] or null
   int64_t column;
   Rows x;
+  float scale = 1;
 };
 
-// y[r * stride + part.column + j] = x W^T + b for each part, or += where `add`.
-void linear(Team& team, const std::vector<Part>& parts, int64_t rows, float* y, int64_t stride,
-            bool add);
+// Adjacent panels of one of a linear's parts: what an item computes, for some rows.
+struct Slice {
+  int part;
+  int64_t panel, panels;
+};
 
-// y = activation(gate(x)) * up(x); gate and up have equal shapes.
+// How a linear with parts of so many panels is cut for `threads` threads, whatever its rows.
+std::vector<Slice> slices(const std::vector<int64_t>& panels, int threads);
+
+// y[r * stride + part.column + j] = scale * (x W^T + b) for each part, or += where `add`. `slices`
+// are those of the parts' panels.
+void linear(Team& team, const std::vector<Part>& parts, const std::vector<Slice>& slices,
+            int64_t rows, float* y, int64_t stride, bool add);
+
+// y = activation(gate(x)) * up(x), each of them scale * (x W^T + b) and of one shape.
 void gated(Team& team, const Part& gate, const Part& up, Activation activation, int64_t rows,
            float* y, int64_t stride);
 

@@ -46,4 +46,5 @@ NB_MODULE(OCTAVO_JOIN(_native_, OCTAVO_VARIANT), module) {
   octavo::bind_block(module);
   octavo::bind_limits(module);
   octavo::bind_program(module);
+  octavo::bind_experts(module);
 }

@@ -10,7 +10,8 @@
 
 namespace octavo {
 
-enum class Format { f32, bf16, f16, q4_0, q4_1, q5_0, q5_1, q8_0, q4_k, q5_k, q6_k, int8 };
+enum class Format { f32, bf16, f16, q4_0, q4_1, q5_0, q5_1, q8_0, q4_k, q5_k, q6_k, mxfp4,
+                    int8 };
 
 // Weights [n][k] of y = x W^T. n is padded with zero rows to a multiple of 16, k to one of 32.
 struct Packed {

@@ -1,24 +1,16 @@
 #include "program.h"
 
 #include <algorithm>
-#include <cstring>
 #include <iterator>
 #include <utility>
 
 #include "clock.h"
-#include "row_ops.h"
 
 namespace octavo {
 namespace {
 
 constexpr Form kForms[] = {Form::f32, Form::bf16, Form::q8, Form::q16, Form::q8_row};
 static_assert(std::size(kForms) == FORMS);
-
-// fn(row) for each row, a few at a time: one is little work.
-template <class F>
-void each_row(Team& team, int64_t rows, F&& fn) {
-  team.each(rows, std::max<int64_t>(1, rows / (team.threads() * 4)), fn);
-}
 
 }  // namespace
 
@@ -112,39 +104,15 @@ int Program::rope(std::vector<float> inv_freq, float factor, int axis) {
   return static_cast<int>(ropes_.size()) - 1;
 }
 
-void Program::embed(BufferId to, std::shared_ptr<Packed> table) {
-  slots_[to]->converts = false;
-  embedding_ = std::move(table);
-  add("embed", [this, to](Team& team) {
-    each_row(team, step_.tokens, [&](int64_t token) {
-      float* row = rows(to) + token * stride(to);
-      const int32_t id = step_.token_ids[token];
-      if (id >= 0)
-        unpack_row(*embedding_, id, row);
-      else
-        std::memcpy(row, step_.embeddings.data() + token * width(to), width(to) * sizeof(float));
-    });
-  });
-}
-
-void Program::norm(const std::string& name, BufferId to, BufferId from, std::vector<float> weight,
-                   float eps) {
-  slots_[to]->converts = true;
-  add(name, [this, to, from, weight = std::move(weight), eps](Team& team) {
-    each_row(team, count(from), [&](int64_t row) {
-      rms_norm(rows(from) + row * stride(from), weight.data(), width(to), eps,
-               rows(to) + row * stride(to));
-      slots_[to]->convert(row);
-    });
-  });
-}
-
 void Program::linear(const std::string& name, BufferId to, BufferId from, Parts parts,
                      bool add_to) {
   for (const LinearPart& part : parts) want(from, part.form());
   auto shared = std::make_shared<Parts>(std::move(parts));
-  auto run = [this, to, from, shared, add_to](Team& team) {
-    octavo::linear(team, views(*shared, from), count(from), rows(to), stride(to), add_to);
+  std::vector<int64_t> panels;
+  for (const LinearPart& part : *shared) panels.push_back(part.weight->panels());
+  auto cut = slices(panels, pool_->threads());
+  auto run = [this, to, from, shared, cut = std::move(cut), add_to](Team& team) {
+    octavo::linear(team, views(*shared, from), cut, count(from), rows(to), stride(to), add_to);
   };
   add(name, run, [this, from, shared] { return work_of(*shared, count(from)); });
   slots_[to]->converts = false;
@@ -165,13 +133,8 @@ void Program::gated(const std::string& name, BufferId to, BufferId from, LinearP
 }
 
 Program::Planned& Program::plan_for(const AttentionSpec& spec, int group) {
-  for (auto& planned : plans_) {
-    const AttentionSpec& own = planned->spec;
-    if (planned->group == group && own.heads == spec.heads && own.kv_heads == spec.kv_heads &&
-        own.head_dim == spec.head_dim && own.v_head_dim == spec.v_head_dim &&
-        own.window == spec.window)
-      return *planned;
-  }
+  for (auto& planned : plans_)
+    if (planned->group == group && planned->spec.plans_like(spec)) return *planned;
   plans_.push_back(std::make_unique<Planned>());
   plans_.back()->spec = spec;
   plans_.back()->group = group;
@@ -182,11 +145,11 @@ void Program::plan(Planned& planned) {
   const BatchRows rows = batch(planned.group);
   planned.plan.make(rows, planned.spec, pool_->threads());
   planned.seen = planned.read = 0;
-  const double window = planned.spec.window > 0 ? planned.spec.window : 1e18;
+  const Sight& sight = planned.spec.sight;
   for (int64_t r = 0; r < rows.rows; r++) {
-    const double length = rows.length(r), context = rows.context_lens[r];
-    planned.seen += length * std::min(context - (length - 1) / 2, window);
-    planned.read += std::min(context, window + length - 1);
+    if (rows.length(r) > 0) planned.read += rows.context_lens[r] - sight.oldest(rows.start(r));
+    for (int position = rows.start(r); position < rows.context_lens[r]; position++)
+      planned.seen += position + 1 - sight.oldest(position);
   }
 }
 
@@ -202,17 +165,19 @@ BatchRows Program::batch(int group) const {
 void Program::attention(BufferId to, BufferId from, Attention attention) {
   auto shared = std::make_shared<Attention>(std::move(attention));
   const KVPages& pages = shared->pages;
-  const Paging paging{shared->group, shared->spec.window, pages.block_size,
+  const Paging paging{shared->group, shared->spec.sight, pages.block_size,
                       static_cast<int64_t>(shared->memory->size()) / pages.page_bytes};
   if (std::find(pagings_.begin(), pagings_.end(), paging) == pagings_.end())
     pagings_.push_back(paging);
-  shared->spec.sinks = shared->sinks.empty() ? nullptr : shared->sinks.data();
-  const HeadNorm q_norm{shared->q_norm.empty() ? nullptr : shared->q_norm.data(), shared->q_eps};
-  const HeadNorm k_norm{shared->k_norm.empty() ? nullptr : shared->k_norm.data(), shared->k_eps};
-  add("rotary", [this, from, shared, q_norm, k_norm](Team& team) {
-    const Rotary rotary = shared->rope < 0 ? Rotary{} : ropes_[shared->rope]->table();
-    prepare(team, shared->spec, q_norm, k_norm, rotary, shared->pages, batch(shared->group),
-            rows(from), stride(from));
+  const auto data = [](const std::vector<float>& v) { return v.empty() ? nullptr : v.data(); };
+  shared->spec.sinks = data(shared->sinks);
+  shared->preparation.q_norm.weight = data(shared->q_norm);
+  shared->preparation.k_norm.weight = data(shared->k_norm);
+  add("rotary", [this, from, shared](Team& team) {
+    Preparation preparation = shared->preparation;
+    if (shared->rope >= 0) preparation.rotary = ropes_[shared->rope]->table();
+    prepare(team, shared->spec, preparation, shared->pages, batch(shared->group), rows(from),
+            stride(from));
   });
   const Planned& planned = plan_for(shared->spec, shared->group);
   auto run = [this, to, from, shared, &planned](Team& team) {
@@ -226,21 +191,10 @@ void Program::attention(BufferId to, BufferId from, Attention attention) {
     work.operations[static_cast<int>(Form::f32)] =
         2 * planned.seen * spec.heads * (spec.head_dim + spec.v_head_dim);
     work.bytes = planned.read * spec.kv_heads *
-                 (token_bytes(format, spec.head_dim) + token_bytes(format, spec.v_head_dim));
+                 (token_bytes(format, spec.head_dim) + token_bytes(format, spec.stored_v_dim()));
     return work;
   });
-  slots_[to]->converts = false;
-}
-
-void Program::choose(const std::string& name, BufferId to, BufferId from) {
-  slots_[to]->converts = false;
-  add(name, [this, to, from](Team& team) {
-    each_row(team, step_.chosen, [&](int64_t row) {
-      std::memcpy(rows(to) + row * stride(to),
-                  rows(from) + step_.chosen_tokens[row] * stride(from),
-                  width(from) * sizeof(float));
-    });
-  });
+  slots_[to]->converts = slots_[from]->converts = false;
 }
 
 void Program::cut() {
@@ -259,7 +213,9 @@ int Program::axes() const {
 void Program::take(Step step) {
   wait();  // a step that was given up may still be running
   step_ = std::move(step);
-  for (auto& slot : slots_) slot->fit(slot->chosen ? step_.chosen : step_.tokens);
+  for (auto& slot : slots_)
+    slot->fit(slot->chosen ? step_.chosen : slot->copies * step_.tokens);
+  for (auto& routes : routes_) routes->fit(step_.tokens);
   for (auto& rope : ropes_) rope->fit(step_.tokens);
   for (auto& planned : plans_) plan(*planned);
 }

@@ -18,12 +18,23 @@ void rotate(float* __restrict__ x, const float* __restrict__ cos, const float* _
   }
 }
 
-void norm_and_rotate(float* x, int heads, int dim, const HeadNorm& norm, const Rotary& rotary,
+void norm_and_rotate(float* x, int heads, int dim, const HeadNorm& norm, const Preparation& all,
                      int64_t token) {
+  const Rotary& rotary = all.rotary;
+  const auto normalise = [&](float* head) {
+    octavo::norm(NormKind::rms, head, norm.weight, nullptr, dim, norm.eps, false, head);
+  };
   for (float* head = x; head < x + heads * dim; head += dim) {
-    if (norm.weight != nullptr) rms_norm(head, norm.weight, dim, norm.eps, head);
+    if (norm.on && !all.norm_after_rope) normalise(head);
     rotate(head, rotary.cos + token * rotary.half, rotary.sin + token * rotary.half, rotary.half);
+    if (norm.on && all.norm_after_rope) normalise(head);
   }
+}
+
+void temper(float* q, int64_t count, const Temper& temper, int position) {
+  const float steps = std::floor((static_cast<float>(position) + temper.offset) / temper.length);
+  const float factor = 1.f + temper.scale * std::log1p(steps);
+  for (int64_t i = 0; i < count; i++) q[i] *= factor;
 }
 
 // to[i * stride bytes] = unit number i of `count` units of `from`.
@@ -102,20 +113,21 @@ void rope_table(Team& team, const int64_t* positions, int64_t tokens, const floa
   });
 }
 
-void prepare(Team& team, const AttentionSpec& spec, const HeadNorm& q_norm, const HeadNorm& k_norm,
-             const Rotary& rotary, const KVPages& pages, const BatchRows& batch, float* qkv,
-             int64_t stride) {
+void prepare(Team& team, const AttentionSpec& spec, const Preparation& preparation,
+             const KVPages& pages, const BatchRows& batch, float* qkv, int64_t stride) {
+  const int64_t q_width = int64_t{spec.heads} * spec.head_dim;
   // Runs of tokens, since the tokens of a sub-block share cache lines, yet work for all threads.
   const int64_t grain = std::clamp<int64_t>(batch.tokens / (4 * team.threads()), 1, 16);
   team.each(batch.tokens, grain, [&](int64_t token) {
     float* const q = qkv + token * stride;
-    float* const k = q + int64_t{spec.heads} * spec.head_dim;
+    float* const k = q + q_width;
     float* const v = k + int64_t{spec.kv_heads} * spec.head_dim;
-    norm_and_rotate(q, spec.heads, spec.head_dim, q_norm, rotary, token);
-    norm_and_rotate(k, spec.kv_heads, spec.head_dim, k_norm, rotary, token);
     const int32_t* const starts = batch.row_starts;
     const int64_t row = std::upper_bound(starts, starts + batch.rows + 1, token) - starts - 1;
     const int position = batch.start(row) + static_cast<int>(token - starts[row]);
+    norm_and_rotate(q, spec.heads, spec.head_dim, preparation.q_norm, preparation, token);
+    norm_and_rotate(k, spec.kv_heads, spec.head_dim, preparation.k_norm, preparation, token);
+    if (preparation.temper.scale != 0) temper(q, q_width, preparation.temper, position);
     const int32_t page = batch.page(row, position / pages.block_size);
     const int offset = position % pages.block_size;
     if (pages.format == KVFormat::int8) write_token_int8(pages, page, offset, k, v);

@@ -13,13 +13,6 @@ namespace {
 constexpr int64_t HALF = BLOCK / 2;
 constexpr float kFactors = 16.f;  // q times factor times code must stay exact in fp32
 
-OCTAVO_INLINE void store_part(float* to, F32 v, int64_t count) {
-  if (count >= W) [[likely]]
-    store(to, v);
-  else
-    for (int64_t i = 0; i < count; i++) to[i] = v[i];
-}
-
 OCTAVO_INLINE U32 plus(U32 a, U32 b) { return a + b; }
 
 void to_bf16(const float* x, int64_t n, int64_t padded, uint16_t* to) {
@@ -142,15 +135,37 @@ void to_q8_row(const Rows& to, int64_t row, const float* values) {
 
 }  // namespace
 
-void rms_norm(const float* x, const float* weight, int64_t n, float eps, float* y) {
-  F32 squares{};
-  for (int64_t i = 0; i < n; i += W) {
-    const F32 v = load_part(x + i, n - i);
-    squares = fma(v, v, squares);
+namespace {
+
+// What one norm takes off every value, and then multiplies it with.
+struct Normaliser {
+  float mean, scale;
+
+  Normaliser(NormKind kind, const float* x, int64_t n, float eps) {
+    const auto count = static_cast<float>(n);
+    F32 sums{}, squares{};
+    if (kind == NormKind::layer)
+      for (int64_t i = 0; i < n; i += W) sums += load_part(x + i, n - i);
+    mean = sum(sums) / count;
+    for (int64_t i = 0; i < n; i += W) {
+      const F32 v = load_part(x + i, n - i, mean) - mean;
+      squares = fma(v, v, squares);
+    }
+    scale = 1.f / std::sqrt(sum(squares) / count + eps);
   }
-  const F32 scale = splat(1.f / std::sqrt(sum(squares) / static_cast<float>(n) + eps));
-  for (int64_t i = 0; i < n; i += W)
-    store_part(y + i, load_part(x + i, n - i) * scale * load_part(weight + i, n - i), n - i);
+};
+
+}  // namespace
+
+void norm(NormKind kind, const float* x, const float* weight, const float* bias, int64_t n,
+          float eps, bool add, float* y) {
+  const Normaliser all(kind, x, n, eps);
+  store_each(y, n, [&](int64_t i, int64_t count) {
+    F32 v = (load_part(x + i, count) - all.mean) * all.scale;
+    if (weight != nullptr) v *= load_part(weight + i, count);
+    if (bias != nullptr) v += load_part(bias + i, count);
+    return add ? load_part(y + i, count) + v : v;
+  });
 }
 
 void to_form(const Rows& to, int64_t row, const float* values) {
@@ -195,6 +210,15 @@ int64_t scales_of_row(Form form, const Rows& rows) {
 }
 
 }  // namespace
+
+void copy_row(const Rows& to, int64_t row, const Rows& from, int64_t at) {
+  const int64_t n = to.padded(), scales = scales_of_row(to.form, to);
+  if (to.f32 != nullptr) std::copy_n(from.f32 + at * n, n, to.f32 + row * n);
+  if (to.bf16 != nullptr) std::copy_n(from.bf16 + at * n, n, to.bf16 + row * n);
+  if (to.q8 != nullptr) std::copy_n(from.q8 + at * n, n, to.q8 + row * n);
+  if (to.q16 != nullptr) std::copy_n(from.q16 + at * n, n, to.q16 + row * n);
+  if (scales > 0) std::copy_n(from.scales + at * scales, scales, to.scales + row * scales);
+}
 
 int64_t form_bytes(Form form, int64_t rows, int64_t width) {
   const Rows shape{.width = width};

@@ -38,6 +38,7 @@ struct Scale {
 struct Rows {
   Form form = Form::f32;
   int64_t width = 0;
+  int64_t stride = 0;        // values from one row to the next where these are columns of wider ones
   float* f32 = nullptr;      // [rows][padded]
   uint16_t* bf16 = nullptr;  // [rows][padded]
   int8_t* q8 = nullptr;      // [rows][padded], each in -127..127
@@ -45,7 +46,27 @@ struct Rows {
   Scale* scales = nullptr;   // [rows][blocks]; q8_row: [rows][1]
 
   int64_t blocks() const { return (width + BLOCK - 1) / BLOCK; }
-  int64_t padded() const { return blocks() * BLOCK; }
+  int64_t padded() const { return stride > 0 ? stride : blocks() * BLOCK; }
+
+  // `count` columns from `first` on, which may_cut() allows.
+  Rows columns(int64_t first, int64_t count) const {
+    Rows cut = *this;
+    cut.width = count;
+    cut.stride = padded();
+    if (f32 != nullptr) cut.f32 += first;
+    if (bf16 != nullptr) cut.bf16 += first;
+    if (q8 != nullptr) cut.q8 += first;
+    if (q16 != nullptr) cut.q16 += first;
+    if (scales != nullptr && form != Form::q8_row) cut.scales += first / BLOCK;
+    return cut;
+  }
 };
+
+// Whether a linear can read `count` columns from `first` on of rows of `width` in this form: what
+// shares a scale, or is multiplied together, stays together.
+inline bool may_cut(Form form, int64_t width, int64_t first, int64_t count) {
+  const int64_t whole = form == Form::q8_row ? width : form == Form::q8 || form == Form::q16 ? BLOCK : 2;
+  return first % whole == 0 && (count % whole == 0 || first + count == width);
+}
 
 }  // namespace octavo

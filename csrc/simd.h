@@ -56,6 +56,32 @@ OCTAVO_INLINE F32 load_part(const float* from, int64_t count, float rest = 0.f) 
   return v;
 }
 
+// The first `count` lanes to memory.
+OCTAVO_INLINE void store_part(float* to, F32 v, int64_t count) {
+  if (count >= W) [[likely]]
+    store(to, v);
+  else
+    for (int64_t i = 0; i < count; i++) to[i] = v[i];
+}
+
+// As store(), past the caches: for what is not read again soon. `to` is aligned to a whole vector.
+// Other threads may read it after streamed().
+OCTAVO_INLINE void stream(float* to, F32 v) {
+#if defined(__AVX512F__)
+  _mm512_stream_ps(to, v);
+#elif defined(__AVX2__)
+  _mm256_stream_ps(to, v);
+#else
+  store(to, v);
+#endif
+}
+
+OCTAVO_INLINE void streamed() {
+#if defined(__AVX2__)
+  _mm_sfence();
+#endif
+}
+
 // Lane i is i.
 OCTAVO_INLINE I32 iota() {
   I32 v;
@@ -161,12 +187,14 @@ OCTAVO_INLINE F32 load_int8(const int8_t* from) {
 #endif
 }
 
-// e^a with a relative error below 2e-7; 0 below -87.3 (and for -inf), no overflow up to 88.
+// e^a with a relative error below 2e-7; 0 below -87.3 (and for -inf), no overflow up to 88. NaN
+// stays, as max() gives its second argument then.
 // Range reduction by ln 2 in two parts, then a polynomial (coefficients: Cephes expf).
 OCTAVO_INLINE F32 exp(F32 a) {
-  const I32 n = to_int(max(a, splat(-126.f)) * 1.44269504088896341f);
+  const F32 bounded = max(splat(-126.f), a);
+  const I32 n = to_int(bounded * 1.44269504088896341f);
   const F32 whole = to_float(n);
-  F32 r = fma(whole, splat(-0.693359375f), max(a, splat(-126.f)));
+  F32 r = fma(whole, splat(-0.693359375f), bounded);
   r = fma(whole, splat(2.12194440e-4f), r);
   F32 p = splat(1.9875691500e-4f);
   p = fma(p, r, splat(1.3981999507e-3f));

@@ -97,7 +97,7 @@ def generate(options: argparse.Namespace) -> int:
 def pull(options: argparse.Namespace) -> None:
     from octavo.files.locate import locate
 
-    print(locate(options.name).path)
+    print(locate(options.name, accept_license=options.accept_license).path)
 
 
 def doctor(options: argparse.Namespace) -> int:
@@ -166,6 +166,7 @@ def _parser() -> argparse.ArgumentParser:
     _add_engine(sub, positional=False)
     sub = _command(commands, "pull", pull, "fetch a model and print where it lies")
     sub.add_argument("name", nargs="?", default="smollm2", help="short name or hub id")
+    sub.add_argument("--accept-license", action="store_true", help="agree to the model's terms")
     _command(commands, "doctor", doctor, "what this machine has, and what Octavo makes of it")
     _add_bench(_command(commands, "bench", bench, "measure speed and quality"))
     return top

@@ -2,49 +2,73 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import gguf
 import numpy as np
 from gguf.constants import GGMLQuantizationType
+from safetensors.torch import load_file
 
-_NAMES = {
-    "model.embed_tokens": "token_embd",
-    "model.norm": "output_norm",
-    "lm_head": "output",
-    "input_layernorm": "attn_norm",
-    "post_attention_layernorm": "ffn_norm",
-    "self_attn.q_proj": "attn_q",
-    "self_attn.k_proj": "attn_k",
-    "self_attn.v_proj": "attn_v",
-    "self_attn.o_proj": "attn_output",
-    "self_attn.q_norm": "attn_q_norm",
-    "self_attn.k_norm": "attn_k_norm",
-    "mlp.gate_proj": "ffn_gate",
-    "mlp.up_proj": "ffn_up",
-    "mlp.down_proj": "ffn_down",
+ARCHITECTURES = {
+    "cohere": "command-r",
+    "deepseek_v2": "deepseek2",
+    "deepseek_v3": "deepseek2",
+    "gemma3_text": "gemma3",
+    "glm": "chatglm",
+    "glm4_moe": "glm4moe",
+    "gpt_oss": "gpt-oss",
+    "granitemoeshared": "granitemoe",
+    "llama4_text": "llama4",
+    "ministral3": "mistral3",
+    "mistral": "llama",
+    "mixtral": "llama",
+    "olmo3": "olmo2",
+    "qwen2_moe": "qwen2moe",
+    "qwen3_moe": "qwen3moe",
 }
+_PERMUTED = ("granite", "granitemoe", "llama", "mistral3", "olmo", "smollm3")
+_NORMS_PLUS_ONE = ("gemma", "gemma2", "gemma3")
+
+_ENUM = {name: arch for arch, name in gguf.MODEL_ARCH_NAMES.items()}
+
+Named = Iterator[tuple[str, np.ndarray]]
 
 
 def tiny_gguf(path: Path, model: Any, kind: str = "F32", **metadata: Any) -> dict[str, np.ndarray]:
-    """Write `model` (of Transformers; llama, qwen2 or qwen3) with its matrices as `kind`.
+    """Write `model` (of Transformers) with its matrices as `kind`.
 
-    `metadata` adds or replaces keys of the architecture, dots written as two underscores.
-    Gives the values that the file stands for, dequantised, by their Hugging Face names.
+    `metadata` adds or replaces keys of the architecture, dots written as two underscores; those
+    that are None are left out. Gives the values that the file stands for, dequantised, by the
+    names of Hugging Face's files.
     """
     config = model.config
-    arch = config.model_type
+    arch = ARCHITECTURES.get(config.model_type, config.model_type)
     writer = gguf.GGUFWriter(path, arch)
-    for key, value in (_metadata(config) | metadata).items():
-        _add(writer, f"{arch}.{key.replace('__', '.')}", value)
+    metadata = _metadata(arch, config) | metadata
+    for key, value in metadata.items():
+        if value is not None:
+            _add(writer, f"{arch}.{key.replace('__', '.')}", value)
     writer.add_eos_token_id(config.eos_token_id)
     writer.add_bos_token_id(config.bos_token_id)
     values = {}
-    for name, tensor in model.state_dict().items():
+    written: dict[str, tuple[np.ndarray, GGMLQuantizationType]] = {}
+    for name, array in _saved(model).items():
         if name == "lm_head.weight" and config.tie_word_embeddings:
             continue
-        values[name] = _write(writer, name, tensor.numpy(), config, GGMLQuantizationType[kind])
+        type = GGMLQuantizationType["F32" if array.ndim == 1 else kind]
+        made = dict(_converted(arch, config, name, array, metadata))
+        packed = {new: gguf.quants.quantize(part, type) for new, part in made.items()}
+        if name in packed:
+            array = gguf.quants.dequantize(packed[name], type).reshape(array.shape)
+        values[name] = array
+        written |= {new: (_ordered(arch, config, new, rows), type) for new, rows in packed.items()}
+    names = gguf.get_tensor_name_map(_ENUM[arch], config.num_hidden_layers)
+    for name, (packed, type) in _stacked(written).items():
+        writer.add_tensor(_gguf_name(names, name), packed, raw_dtype=type)
     _write_rope_factors(writer, model)
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
@@ -59,56 +83,267 @@ def permute(rows: np.ndarray, heads: int) -> np.ndarray:
     return np.ascontiguousarray(halves.swapaxes(1, 2).reshape(rows.shape))
 
 
-def _metadata(config: Any) -> dict[str, Any]:
+# ---- metadata ----
+
+
+def _add(writer: gguf.GGUFWriter, key: str, value: Any) -> None:
+    adders: dict[type, Callable[[str, Any], None]] = {
+        bool: writer.add_bool,
+        int: writer.add_uint32,
+        float: writer.add_float32,
+        list: writer.add_array,
+    }
+    adders.get(type(value), writer.add_string)(key, value)
+
+
+def _metadata(arch: str, config: Any) -> dict[str, Any]:
     head_dim = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
-    return {
+    common = {
         "block_count": config.num_hidden_layers,
         "context_length": config.max_position_embeddings,
         "embedding_length": config.hidden_size,
         "feed_forward_length": config.intermediate_size,
         "attention__head_count": config.num_attention_heads,
         "attention__head_count_kv": config.num_key_value_heads,
-        "attention__layer_norm_rms_epsilon": config.rms_norm_eps,
         "attention__key_length": head_dim,
         "attention__value_length": head_dim,
-        "rope__freq_base": config.rope_parameters["rope_theta"],
         "vocab_size": config.vocab_size,
+    }
+    told = {key: getattr(config, name, None) for key, name in _TOLD.items()}
+    own = _OWN.get(arch)
+    return common | told | _rope(arch, config, head_dim) | (own(config) if own else {})
+
+
+_TOLD = {
+    "attention__layer_norm_rms_epsilon": "rms_norm_eps",
+    "attention__layer_norm_epsilon": "layer_norm_eps",
+    "attn_logit_softcapping": "attn_logit_softcapping",
+    "final_logit_softcapping": "final_logit_softcapping",
+    "expert_count": "num_local_experts",
+    "expert_used_count": "num_experts_per_tok",
+    "expert_feed_forward_length": "moe_intermediate_size",
+    "expert_group_count": "n_group",
+    "expert_group_used_count": "topk_group",
+    "logit_scale": "logit_scale",
+}
+
+
+def _rope(arch: str, config: Any, head_dim: int) -> dict[str, Any]:
+    rope = config.rope_parameters
+    local = rope.get("sliding_attention")
+    rope = rope.get("full_attention", rope)
+    told: dict[str, Any] = {"rope__freq_base": rope["rope_theta"]}
+    if arch == "gemma3":
+        told["rope__freq_base_swa"] = local["rope_theta"]
+    if rope["rope_type"] in ("linear", "yarn"):
+        told["rope__scaling__type"] = rope["rope_type"]
+        told["rope__scaling__factor"] = rope["factor"]
+    if rope["rope_type"] in ("yarn", "longrope"):
+        original = rope["original_max_position_embeddings"]
+        told["rope__scaling__original_context_length"] = original
+    partial = rope.get("partial_rotary_factor") or 1.0
+    return told | {"rope__dimension_count": int(head_dim * partial)}
+
+
+def _windowed(config: Any) -> dict[str, Any]:
+    return {"attention__sliding_window": config.sliding_window or 0}
+
+
+def _olmo2(config: Any) -> dict[str, Any]:
+    if config.model_type == "olmo2":
+        return {}
+    pattern = [kind == "sliding_attention" for kind in config.layer_types]
+    return _windowed(config) | {"attention__sliding_window_pattern": pattern}
+
+
+def _phi3(config: Any) -> dict[str, Any]:
+    return _windowed(config) | {"rope__scaling__attn_factor": 1.0}
+
+
+def _qwen2moe(config: Any) -> dict[str, Any]:
+    return {
+        "expert_count": config.num_experts,
+        "expert_shared_feed_forward_length": config.shared_expert_intermediate_size,
     }
 
 
-def _add(writer: gguf.GGUFWriter, key: str, value: Any) -> None:
-    adders = {bool: writer.add_bool, int: writer.add_uint32, float: writer.add_float32}
-    adders.get(type(value), writer.add_string)(key, value)
+def _granite(config: Any) -> dict[str, Any]:
+    return {
+        "attention__scale": config.attention_multiplier,
+        "embedding_scale": config.embedding_multiplier,
+        "logit_scale": config.logits_scaling,
+        "residual_scale": config.residual_multiplier,
+        "expert_shared_feed_forward_length": getattr(config, "shared_intermediate_size", None),
+    }
 
 
-def _write(
-    writer: gguf.GGUFWriter, name: str, array: np.ndarray, config: Any, kind: GGMLQuantizationType
-) -> np.ndarray:
-    """One tensor; vectors stay float32. Gives its values as the file keeps them."""
-    if array.ndim == 1:
-        kind = GGMLQuantizationType.F32
-    packed = gguf.quants.quantize(array, kind)
-    values = gguf.quants.dequantize(packed, kind)
+def _routed(config: Any) -> dict[str, Any]:
+    return {
+        "expert_count": config.n_routed_experts,
+        "expert_shared_count": config.n_shared_experts,
+        "expert_gating_func": 1 if config.model_type == "deepseek_v2" else 2,
+        "expert_weights_scale": float(config.routed_scaling_factor),
+        "expert_weights_norm": config.model_type != "deepseek_v2",
+        "leading_dense_block_count": config.first_k_dense_replace,
+    }
+
+
+def _deepseek2(config: Any) -> dict[str, Any]:
+    """A new file, whose attention is said as it is kept."""
+    latent, rotary = config.kv_lora_rank, config.qk_rope_head_dim
+    multiplier = config.rope_parameters.get("mscale_all_dim")
+    return _routed(config) | {
+        "attention__head_count_kv": 1,
+        "attention__kv_lora_rank": latent,
+        "attention__q_lora_rank": config.q_lora_rank,
+        "attention__key_length": latent + rotary,
+        "attention__value_length": latent,
+        "attention__key_length_mla": config.qk_nope_head_dim + rotary,
+        "attention__value_length_mla": config.v_head_dim,
+        "rope__dimension_count": rotary,
+        "rope__scaling__yarn_log_multiplier": multiplier and 0.1 * multiplier,
+    }
+
+
+def _llama4(config: Any) -> dict[str, Any]:
+    return {
+        "feed_forward_length": config.intermediate_size_mlp,
+        "expert_feed_forward_length": config.intermediate_size,
+        "interleave_moe_layer_step": config.interleave_moe_layer_step,
+    }
+
+
+def _mistral3(config: Any) -> dict[str, Any]:
+    rope = config.rope_parameters
+    return {
+        "attention__temperature_scale": rope["llama_4_scaling_beta"],
+        "rope__scaling__yarn_log_multiplier": rope.get("mscale_all_dim"),
+    }
+
+
+_OWN: dict[str, Callable[[Any], dict[str, Any]]] = {
+    "cohere2": _windowed,
+    "deepseek2": _deepseek2,
+    "gemma2": _windowed,
+    "gemma3": _windowed,
+    "glm4moe": _routed,
+    "gpt-oss": lambda c: _windowed(c) | {"expert_feed_forward_length": c.intermediate_size},
+    "granite": _granite,
+    "granitemoe": _granite,
+    "llama4": _llama4,
+    "mistral3": _mistral3,
+    "olmo2": _olmo2,
+    "olmoe": lambda c: {"expert_count": c.num_experts},
+    "phi3": _phi3,
+    "qwen2moe": _qwen2moe,
+    "stablelm": lambda c: {"use_parallel_residual": c.use_parallel_residual},
+}
+
+
+# ---- tensors ----
+
+
+def _saved(model: Any) -> dict[str, np.ndarray]:
+    """The tensors of the model's files, which hold a mixture's experts otherwise than memory."""
+    with TemporaryDirectory() as folder:
+        model.save_pretrained(folder)
+        [file] = Path(folder).glob("*.safetensors")
+        return {name: tensor.float().numpy() for name, tensor in load_file(file).items()}
+
+
+def _ordered(arch: str, config: Any, name: str, packed: np.ndarray) -> np.ndarray:
+    """Rows are quantised one by one, so that those of q and k may be put in order afterwards."""
     heads = {"q_proj": config.num_attention_heads, "k_proj": config.num_key_value_heads}
     own = heads.get(name.split(".")[-2])
-    if config.model_type == "llama" and own is not None:
-        packed = permute(packed, own)  # rows are quantised one by one
-    writer.add_tensor(_gguf_name(name), packed, raw_dtype=kind)
-    return values.reshape(array.shape)
+    return permute(packed, own) if arch in _PERMUTED and own else packed
 
 
-def _gguf_name(name: str) -> str:
-    stem, kind = name.rsplit(".", 1)
-    if stem in _NAMES:
-        return f"{_NAMES[stem]}.{kind}"
-    _, _, index, rest = stem.split(".", 3)
-    return f"blk.{index}.{_NAMES[rest]}.{kind}"
+def _converted(
+    arch: str, config: Any, name: str, array: np.ndarray, metadata: dict[str, Any]
+) -> Named:
+    """Under the names and in the layout that the converter gives to the map of names."""
+    if arch in _NORMS_PLUS_ONE and name.endswith("norm.weight"):
+        array = array + 1
+    match arch, name.split(".")[4:]:
+        case "gpt-oss", ["experts", stacked]:
+            yield from _gpt_oss(name, stacked, array)
+        case "llama4", ["experts", stacked]:
+            array = np.ascontiguousarray(array.swapaxes(1, 2))
+            yield from _halves(name + ".weight", array, stacked == "gate_up_proj")
+        case "granitemoe", ["input_linear", "weight"]:
+            yield from _halves(name, array, True)
+        case "deepseek2", ["kv_b_proj", "weight"] if metadata["attention__key_length_mla"]:
+            yield from _split_kv_b(config, name, array)
+        case _:
+            yield name, array
+
+
+def _gpt_oss(name: str, stacked: str, array: np.ndarray) -> Named:
+    """Gates and ups lie in turn; matrices are turned around."""
+    kind = "bias" if stacked.endswith("_bias") else "weight"
+    array = array if kind == "bias" else np.ascontiguousarray(array.swapaxes(1, 2))
+    path = name.removesuffix(stacked)
+    if stacked.startswith("down"):
+        yield f"{path}down_proj.{kind}", array
+        return
+    yield f"{path}gate_proj.{kind}", np.ascontiguousarray(array[:, ::2])
+    yield f"{path}up_proj.{kind}", np.ascontiguousarray(array[:, 1::2])
+
+
+def _halves(name: str, array: np.ndarray, halves: bool) -> Named:
+    if not halves:
+        yield name, array
+        return
+    gate, up = np.split(array, 2, axis=-2)
+    stem = name.replace("gate_up_proj", "{}_proj").replace("input_linear", "{}_proj")
+    stem = stem.replace("block_sparse_moe.", "mlp.experts.").replace(
+        "shared_mlp", "mlp.shared_expert"
+    )
+    yield stem.format("gate"), np.ascontiguousarray(gate)
+    yield stem.format("up"), np.ascontiguousarray(up)
+
+
+def _split_kv_b(config: Any, name: str, array: np.ndarray) -> Named:
+    """Keys and values of each head; keys are turned around."""
+    plain = config.qk_nope_head_dim
+    heads = array.reshape(config.num_attention_heads, -1, array.shape[-1])
+    keys = np.ascontiguousarray(heads[:, :plain].swapaxes(1, 2))
+    yield name.replace("kv_b_proj", "k_b_proj"), keys
+    yield name.replace("kv_b_proj", "v_b_proj"), np.ascontiguousarray(heads[:, plain:])
+
+
+def _stacked(written: dict[str, Any]) -> dict[str, Any]:
+    """Experts, and norms of each head, are one tensor."""
+    groups: dict[str, list[Any]] = {}
+    for name, entry in written.items():
+        one = re.sub(r"(experts|layernorm\.norms)\.\d+\.", r"\1.", name)
+        groups.setdefault(one.replace("layernorm.norms", "layernorm"), []).append((name, entry))
+    return {
+        one: (np.stack([packed for _, (packed, _) in several]), several[0][1][1])
+        if several[0][0] != one
+        else several[0][1]
+        for one, several in groups.items()
+    }
+
+
+def _gguf_name(names: gguf.TensorNameMap, name: str) -> str:
+    if name.endswith("e_score_correction_bias"):
+        name = name.replace("_bias", ".bias")
+    if name.endswith("sinks"):
+        name += ".weight"
+    found = names.get_name(name, (".weight", ".bias"))
+    assert found is not None, name
+    return found
 
 
 def _write_rope_factors(writer: gguf.GGUFWriter, model: Any) -> None:
     """Llama 3's scaling is kept as the factor that divides each frequency."""
     rope = model.config.rope_parameters
-    if rope["rope_type"] != "llama3":
+    if rope.get("rope_type") == "longrope":
+        for which in ("long", "short"):
+            factors = np.array(rope[f"{which}_factor"], np.float32)
+            writer.add_tensor(f"rope_factors_{which}.weight", factors)
+    if rope.get("rope_type") != "llama3":
         return
     scaled = model.model.rotary_emb.inv_freq.numpy()
     dim = 2 * len(scaled)

@@ -13,7 +13,8 @@ class AttentionBatch:
 
     row_starts: np.ndarray  # [R + 1] int32: tokens of row r are row_starts[r]:row_starts[r + 1]
     context_lens: np.ndarray  # [R] int32: tokens that row r's last token sees, itself included
-    tables: list[np.ndarray]  # [R, most blocks] int32, padded with block 0
+    # By group, [R, most blocks] int32, padded with block 0; of states [R, 2]: read, written.
+    tables: list[np.ndarray]
     block_size: int
 
     def slots(self, group: int) -> np.ndarray:

@@ -146,7 +146,7 @@ class ReferenceAttention:
             row.seen[at] = Seen(
                 row.blocks[block:],
                 slice(first - skipped, row.context - skipped),
-                _visible(start, row.context, how, self._device),
+                visible(start, row.context, how, self._device),
             )
         return row.seen[at]
 
@@ -191,7 +191,7 @@ def _gather(pages: KVPages, seen: Seen, dtype: torch.dtype) -> torch.Tensor:
     return pages.read(seen.blocks, dtype).flatten(0, 1)[seen.tokens].transpose(0, 1)
 
 
-def _visible(
+def visible(
     start: int, context: int, how: AttendSpec, device: torch.device
 ) -> torch.Tensor | None:
     """Which of the tokens seen by some of those from `start` up to `context` each of these sees;

@@ -6,6 +6,12 @@
 A page is one block of one group: `block_size` token slots in every layer of the group. Groups
 whose pages have equal bytes draw from one pool; others have their own sub-pool.
 
+        group "state"    layers 6 7 ...     | state before the row | state after it |
+
+A block of a state group is one whole state: what its layers keep of all tokens up to some position.
+A row reads one and writes another, so a state that was written never changes. Each state group has
+a pool of its own.
+
 `chunk` is the most tokens of a sequence that one step computes: they are kept besides a window.
 """
 
@@ -22,7 +28,7 @@ class KVGroup(msgspec.Struct, frozen=True, kw_only=True):
     """Layers that keep the same kind of state and share one block table.
 
     `bytes_per_token` adds K and V (or the one latent) of all the group's layers; K and V may
-    differ in width. A `state` group keeps `state_bytes` per sequence and nothing per token.
+    differ in width. A `state` group keeps `state_bytes` in each block and nothing per token.
     """
 
     name: str
@@ -30,10 +36,14 @@ class KVGroup(msgspec.Struct, frozen=True, kw_only=True):
     layers: tuple[int, ...]
     bytes_per_token: int = 0
     window: int | None = None  # tokens visible: a sliding window, or a chunk's length
-    state_bytes: int = 0  # all layers, one sequence
+    state_bytes: int = 0  # all layers, one state
+
+    @property
+    def is_state(self) -> bool:
+        return self.kind == "state"
 
     def page_bytes(self, block_size: int) -> int:
-        return self.bytes_per_token * block_size
+        return self.state_bytes if self.is_state else self.bytes_per_token * block_size
 
     def first_seen(self, position: int) -> int:
         """The oldest position that the token at `position` sees."""
@@ -45,6 +55,8 @@ class KVGroup(msgspec.Struct, frozen=True, kw_only=True):
 
     def most_blocks(self, num_tokens: int, block_size: int, chunk: int) -> int:
         """Blocks that a sequence of `num_tokens` holds at once, at most."""
+        if self.is_state:
+            return 2
         blocks = -(-num_tokens // block_size)
         if self.window is None:
             return blocks
@@ -67,10 +79,21 @@ class KVLayout(msgspec.Struct, frozen=True, kw_only=True):
     groups: tuple[KVGroup, ...]
     pools: tuple[Pool, ...]
     chunk: int = 2**31  # tokens
+    state_interval: int = 512  # tokens after which a state is kept to be found again
 
     @property
     def total_bytes(self) -> int:
         return sum(pool.page_bytes * pool.num_blocks for pool in self.pools)
+
+    @property
+    def state_pools(self) -> list[Pool]:
+        return [pool for pool in self.pools if self.groups[pool.groups[0]].is_state]
+
+    @property
+    def most_sequences(self) -> int:
+        """How many may run at once, whatever their length: each has room for two states."""
+        usable = (pool.num_blocks - 1 for pool in self.state_pools)
+        return min(usable, default=2**31) // 2
 
     def blocks_for(self, num_tokens: int) -> list[int]:
         """By pool, the blocks that one sequence of `num_tokens` holds at once, at most."""
@@ -84,7 +107,7 @@ class KVLayout(msgspec.Struct, frozen=True, kw_only=True):
         """Whether so many sequences of `num_tokens` fit that have the first `shared` in common."""
         one = self.blocks_for(num_tokens)
         common = [
-            sum(shared // self.block_size for g in pool.groups if self.groups[g].window is None)
+            sum(shared // self.block_size for g in pool.groups if self._keeps_all(g))
             for pool in self.pools
         ]
         return all(
@@ -96,6 +119,9 @@ class KVLayout(msgspec.Struct, frozen=True, kw_only=True):
         """How many sequences of `num_tokens` fit at once."""
         each = self.blocks_for(num_tokens)
         return min((p.num_blocks - 1) // n for p, n in zip(self.pools, each, strict=True))
+
+    def _keeps_all(self, group: int) -> bool:
+        return self.groups[group].window is None and not self.groups[group].is_state
 
     def pool_of(self, group: int) -> int:
         return next(i for i, pool in enumerate(self.pools) if group in pool.groups)

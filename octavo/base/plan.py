@@ -29,7 +29,9 @@ class Row(msgspec.Struct, frozen=True):
     start: int  # position of the first token computed
     length: int  # tokens computed
     kept: int  # blocks at the beginning of each table that are as the worker knows them
-    new_blocks: list[list[int]]  # per KV group: block ids that follow these
+    # Per KV group: block ids that follow these. Of a state group always the whole table: the block
+    # of the state before `start` (0: the state of no tokens), and the one that is to be written.
+    new_blocks: list[list[int]]
     draws: tuple[int, ...]  # children whose next token is drawn from the last token's logits
 
 

@@ -103,6 +103,11 @@ class CacheSettings:
     kv_swap_dir: str | None = option(
         None, "folder of that tier, for the next start too; default: host memory"
     )
+    state_interval: int = option(
+        512,
+        "tokens after which a recurrent state is kept for equal prefixes; a multiple of block_size",
+        least=1,
+    )
     prefix_index: str = option(
         "hash", "how equal prefixes are found and evicted", choices=("hash", "radix")
     )

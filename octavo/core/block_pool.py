@@ -11,9 +11,18 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import chain
 from typing import Protocol
 
-from octavo.core.prefix_index import PrefixIndex
-
 NULL_BLOCK = 0
+
+
+class Content(Protocol):
+    """What blocks hold, as far as it can be found: an index of some kind."""
+
+    def __contains__(self, block: int) -> bool: ...
+
+    def __len__(self) -> int: ...
+
+    def forget(self, holder: int) -> None:
+        """Remove what is known of a block; nothing happens if nothing is."""
 
 
 class EvictionOrder(Protocol):
@@ -64,7 +73,7 @@ class BlockPool:
     def __init__(
         self,
         num_blocks: int,
-        index: PrefixIndex,
+        index: Content,
         cached: EvictionOrder,
         blank: Callable[[int], None] = lambda block: None,
     ) -> None:

@@ -6,6 +6,7 @@ Knows pools, content and tables; not who should run. A call that cannot be met c
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Sequence as Several
 
 from octavo.base.kv import KVLayout
 from octavo.base.plan import StepPlan
@@ -14,6 +15,7 @@ from octavo.core.match import SWAPPED, Hit
 from octavo.core.moves import Load, Moves
 from octavo.core.prefix_cache import PrefixCache
 from octavo.core.sequence import Sequence
+from octavo.core.state_blocks import StateBlocks
 from octavo.core.swap import SwapDirectory
 
 
@@ -41,12 +43,13 @@ class KVManager:
         self._moves = Moves(swap)
         self.cache = PrefixCache(layout, root, prefix_caching, prefix_index, self._moves, blank)
         self.block_size = layout.block_size
+        self.states = StateBlocks(layout, self.cache)
         self.pools = self.cache.pools
         self._layout = layout
         self._groups = layout.groups
         self._number_of = [layout.pool_of(g) for g in range(len(layout.groups))]  # of the pool
         self._pool_of = [self.pools[p] for p in self._number_of]
-        self._all_groups = range(len(self._groups))
+        self._attention = [g for g, group in enumerate(self._groups) if not group.is_state]
         self._windows = [(g, group) for g, group in enumerate(self._groups) if group.window]
         self._holders: dict[int, Sequence] = {}  # sequences that have blocks
 
@@ -61,20 +64,22 @@ class KVManager:
     def admit(self, sequence: Sequence, watermark: float) -> bool:
         """Give a sequence what the cache holds of it.
 
-        False, with nothing changed, unless in every pool all that it may claim is free besides the
-        claims of others and the watermark (a share of the pool). A hit that lies in the free list
-        counts as wanted: taking it makes the free list shorter.
+        False, with nothing changed, unless in every pool of attention all that it may claim is free
+        besides the claims of others and the watermark (a share of the pool). A hit that lies in the
+        free list counts as wanted: taking it makes the free list shorter. For states there is room
+        as long as no more than `states.most_sequences` have blocks.
         """
         assert not sequence.tables, f"sequence {sequence.sequence_id} has blocks already"
         matcher = self.cache.matcher(sequence.prefix, sequence.num_known - 1)
         hit = matcher.hit()
         wanted = self._claims(self._holders.values())
         unborn = sequence.state.unborn if self._holders else 0  # alone, it may always begin
-        for g, (number, table) in enumerate(zip(self._number_of, hit.tables, strict=True)):
-            in_use = sum(block > 0 and self._pool_of[g].refs(block) > 0 for block in table)
-            wanted[number] += self._claim(g, sequence, hit.tokens, unborn) - in_use
-        for pool, want in zip(self.pools, wanted, strict=True):
-            if want + int(watermark * pool.num_blocks) > pool.num_free:
+        for g in self._attention:
+            in_use = sum(block > 0 and self._pool_of[g].refs(block) > 0 for block in hit.tables[g])
+            wanted[self._number_of[g]] += self._claim(g, sequence, hit.tokens, unborn) - in_use
+        for number in {self._number_of[g] for g in self._attention}:
+            pool = self.pools[number]
+            if wanted[number] + int(watermark * pool.num_blocks) > pool.num_free:
                 return False
         if sequence.state.prompt_hit is None:
             sequence.state.miss = self.cache.explain(
@@ -85,27 +90,26 @@ class KVManager:
 
     def extend(self, sequence: Sequence, upto: int) -> bool:
         """Blocks for a sequence's first `upto` tokens, of which the uncomputed ones will be
-        written; what slid out of windows is freed. False if there are not enough besides what
-        others have reserved."""
+        written, and for the state after them; what slid out of windows is freed. False if there are
+        not enough besides what others have reserved."""
         self._slide(sequence)
         block, inside = divmod(sequence.num_computed, self.block_size)
-        shared = [g for g in self._all_groups if self._is_shared(g, sequence, inside)]
-        missing = -(-upto // self.block_size) - len(sequence.tables[0])
-        if not missing and not shared:
-            return True
-        wanted = [0] * len(self.pools)
-        if not sequence.reserves:
-            others = (s for s in self._holders.values() if s.reserves)
-            wanted = self._claims(others)
-        for g in self._all_groups:
-            wanted[self._number_of[g]] += missing + (g in shared)
-        if any(n > p.num_free for n, p in zip(wanted, self.pools, strict=True)):
+        shared = [g for g in self._attention if self._is_shared(g, sequence, inside)]
+        missing = -(-upto // self.block_size) - self._num_blocks(sequence)
+        if (missing or shared) and not self._are_free(sequence, missing, shared):
             return False
         for g in shared:
             self._copy(g, sequence, block)
-        for pool, table in zip(self._pool_of, sequence.tables, strict=True):
-            table.extend(pool.allocate(missing))
+        for g in self._attention if missing else ():
+            sequence.tables[g].extend(self._pool_of[g].allocate(missing))
+        self.states.extend(sequence)
         return True
+
+    def settle(self, written: bool) -> None:
+        """The step is over, see `PrefixCache.settle`; if it failed, its sequences must be freed."""
+        self.cache.settle(written)
+        if written:
+            self.states.settle(self._holders.values())
 
     def fork(self, parent: Sequence, child: Sequence) -> None:
         """`child` begins with all that `parent` has computed; they share every block."""
@@ -127,10 +131,12 @@ class KVManager:
         for block in range(sequence.num_published, full):
             self._publish(sequence, block, self.block_size)
         sequence.num_published = full
+        self.states.publish_due(sequence)
 
     def publish_tail(self, sequence: Sequence) -> None:
-        """Tell the index of the tokens computed in a block that is not full yet. The block goes on
-        being written behind them."""
+        """Tell the index of the tokens computed in a block that is not full yet, and of the state
+        after them. The block goes on being written behind them; a state is never written again."""
+        self.states.publish(sequence)
         block, length = divmod(sequence.num_computed, self.block_size)
         if length and block not in sequence.prefix.keys:
             self._publish(sequence, block, length)
@@ -149,9 +155,12 @@ class KVManager:
 
     def unsent(self, sequence: Sequence) -> tuple[int, list[list[int]]]:
         """How many blocks of each table are as they were at the last call; by group, the blocks
-        after these."""
-        kept, sequence.num_sent = sequence.num_sent, len(sequence.tables[0])
-        return kept, [table[kept:] for table in sequence.tables]
+        after these, and all of a state group."""
+        kept, sequence.num_sent = sequence.num_sent, self._num_blocks(sequence)
+        unsent = [table[kept:] for table in sequence.tables]
+        for g in self.states.groups:
+            unsent[g] = list(sequence.tables[g])
+        return kept, unsent
 
     def loaded(self, name: str, intact: bool) -> Sequence | None:
         """A block has come back, or could not. The sequence that waited for it, if it still does
@@ -175,10 +184,10 @@ class KVManager:
     def lost(self, sequence: Sequence) -> int:
         """Computed tokens in blocks that no other sequence holds, in the group that has most."""
         alone = (
-            sum(pool.refs(block) == 1 for block in table)
-            for pool, table in zip(self._pool_of, sequence.tables, strict=True)
+            sum(self._pool_of[g].refs(block) == 1 for block in sequence.tables[g])
+            for g in self._attention
         )
-        return min(sequence.num_computed, max(alone) * self.block_size)
+        return min(sequence.num_computed, max(alone, default=0) * self.block_size)
 
     def reset(self) -> bool:
         """Forget all content; False, with nothing changed, where a sequence or a load holds
@@ -197,11 +206,10 @@ class KVManager:
         sequence.tables = [list(table) for table in hit.tables]
         self._load(sequence)
         sequence.slid = [group.first_seen(hit.tokens) // self.block_size for group in self._groups]
-        for g, tail in enumerate(hit.tails):
-            if hit.tokens % self.block_size:
-                [target] = self._pool_of[g].allocate(1)
-                sequence.tables[g].append(target)
-                self._moves.copy(self._number_of[g], tail, target)
+        for g in self._attention if hit.tokens % self.block_size else ():
+            [target] = self._pool_of[g].allocate(1)
+            sequence.tables[g].append(target)
+            self._moves.copy(self._number_of[g], hit.tails[g], target)
         sequence.num_published = hit.tokens // self.block_size
         sequence.num_cached = sequence.num_computed = hit.tokens
         self._holders[sequence.sequence_id] = sequence
@@ -235,13 +243,28 @@ class KVManager:
         others; the block is full, or there is none, where that is none."""
         if not inside:
             return False
-        pool, block = self._pool_of[group], sequence.tables[group][-1]
-        return pool.refs(block) > 1 or pool.index.tokens(block) > inside
+        block = sequence.tables[group][-1]
+        return self._pool_of[group].refs(block) > 1 or self.cache.tokens(group, block) > inside
+
+    def _num_blocks(self, sequence: Sequence) -> int:
+        """Blocks in each table of attention."""
+        return len(sequence.tables[self._attention[0]]) if self._attention else 0
 
     def _publish(self, sequence: Sequence, block: int, length: int) -> None:
-        for g, table in enumerate(sequence.tables):
-            if table[block] != NULL_BLOCK:
-                self.cache.publish(g, sequence.prefix, block, table[block], length)
+        for g in self._attention:
+            held = sequence.tables[g][block]
+            if held != NULL_BLOCK:
+                self.cache.publish(g, sequence.prefix, block, held, length)
+
+    def _are_free(self, sequence: Sequence, missing: int, shared: Several[int]) -> bool:
+        """Whether every group has so many blocks besides what others have reserved, and one more
+        where it must copy one."""
+        wanted = [0] * len(self.pools)
+        if not sequence.reserves:
+            wanted = self._claims(s for s in self._holders.values() if s.reserves)
+        for g in self._attention:
+            wanted[self._number_of[g]] += missing + (g in shared)
+        return all(n <= p.num_free for n, p in zip(wanted, self.pools, strict=True))
 
     def _slide(self, sequence: Sequence) -> None:
         """Free the blocks that no token to come can see; the null block keeps their place."""
@@ -257,7 +280,7 @@ class KVManager:
         """By pool, the blocks that sequences have a right to and do not hold yet."""
         claims = [0] * len(self.pools)
         for sequence in sequences:
-            for g in self._all_groups:
+            for g in self._attention:
                 held = len(sequence.tables[g]) - sequence.slid[g]
                 claim = self._claim(g, sequence, sequence.num_computed, sequence.state.unborn)
                 claims[self._number_of[g]] += max(0, claim - held)

@@ -5,14 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from functools import partial
 
-from octavo.base.kv import KVLayout
+from octavo.base.kv import KVLayout, Pool
 from octavo.base.request import Request
-from octavo.core.block_pool import BlockPool
+from octavo.core.block_pool import BlockPool, LeastRecentlyUsed
 from octavo.core.match import Matcher
 from octavo.core.miss import Miss, Misses
 from octavo.core.moves import Moves, swap_name
 from octavo.core.prefix import Prefix, root_digest
+from octavo.core.prefix_index import PrefixIndex
 from octavo.core.prefix_indexes import PREFIX_INDEXES
+from octavo.core.state_index import StateIndex
 
 
 class PrefixCache:
@@ -36,18 +38,18 @@ class PrefixCache:
         moves: Moves,
         blank: Callable[[int, int], None],
     ) -> None:
-        make_index = PREFIX_INDEXES[index]
-        self.pools = [
-            BlockPool(pool.num_blocks, *make_index(layout.block_size), partial(self._gone, p))
-            for p, pool in enumerate(layout.pools)
-        ]
+        self.pools: list[BlockPool] = []
+        self._indexes: dict[int, PrefixIndex] = {}  # by group of attention
+        self._states: dict[int, StateIndex] = {}  # by group of states
+        for pool in layout.pools:
+            self.pools.append(self._pool(pool, index, layout))
         self._root = dict(root)
         self.blank = blank
         self._layout = layout
-        self._enabled = enabled
+        self.enabled = enabled
         self._moves = moves
         self._number_of = [layout.pool_of(g) for g in range(len(layout.groups))]  # of the pool
-        # Of full blocks that can be found: (pool, block) -> group, digest.
+        # Of full blocks and states that can be found: (pool, block) -> group, digest.
         self._names: dict[tuple[int, int], tuple[int, bytes]] = {}
         self._misses = Misses()
         self._fresh: list[set[int]] = [set() for _ in self.pools]  # not written yet
@@ -82,23 +84,29 @@ class PrefixCache:
 
     def publish(self, group: int, prefix: Prefix, number: int, block: int, length: int) -> None:
         """`block` holds the first `length` tokens of block `number` of a prefix."""
-        pool = self._number_of[group]
-        if not self._enabled:
+        if not self.enabled:
             return
-        if not self.pools[pool].index.publish(group, prefix, number, length, block):
-            return
-        if length == self._layout.block_size:
-            self._names[pool, block] = group, prefix.digest(number + 1)
-        if self._is_planning:
-            self._fresh[pool].add(block)
+        if self._indexes[group].publish(group, prefix, number, length, block):
+            whole = length == self._layout.block_size
+            self._published(group, block, prefix.digest(number + 1) if whole else b"")
+
+    def publish_state(self, group: int, prefix: Prefix, tokens: int, block: int) -> None:
+        """`block` is the state after the first `tokens` of a prefix."""
+        if self.enabled and self._states[group].publish(prefix, tokens, block):
+            self._published(group, block, prefix.digest(tokens // self._layout.block_size))
+
+    def tokens(self, group: int, block: int) -> int:
+        """How many of the first tokens in a block of attention can be found."""
+        return self._indexes[group].tokens(block)
 
     def matcher(self, prefix: Prefix, most: int) -> Matcher:
         """A look at what is there of the first `most` tokens."""
         return Matcher(
             self._layout.groups,
-            [self.pools[pool].index for pool in self._number_of],
+            self._indexes,
+            self._states,
             prefix,
-            most if self._enabled else 0,
+            most if self.enabled else 0,
             [self._fresh[pool] for pool in self._number_of],
             self._is_swapped if self._moves.directory is not None else None,
         )
@@ -106,7 +114,7 @@ class PrefixCache:
     def explain(self, request: Request, prefix: Prefix, matcher: Matcher, hit: int) -> Miss | None:
         """Why a prompt that starts was found for `hit` tokens only; None where that is all that
         could be."""
-        if not self._enabled:
+        if not self.enabled:
             return "disabled"
         run, root = prefix.run(0, prefix.block_size), self._root_of(request)
         miss = None
@@ -117,7 +125,7 @@ class PrefixCache:
                 root,
                 hit=hit,
                 missing=matcher.missing(hit),
-                diverged=matcher.diverges(hit),
+                diverged=matcher.diverges(),
             )
         self._misses.began(request.owner, run, root)
         return miss
@@ -130,7 +138,8 @@ class PrefixCache:
 
     def named(self) -> list[tuple[int, int, str]]:
         """Pool, block and name of each full block that the swap tier lacks."""
-        named = ((*at, swap_name(*name)) for at, name in self._names.items())
+        full = ((at, name) for at, name in self._names.items() if name[0] in self._indexes)
+        named = ((*at, swap_name(*name)) for at, name in full)
         return [(pool, block, name) for pool, block, name in named if not self._moves.has(name)]
 
     def _root_of(self, request: Request) -> Mapping[str, str]:
@@ -142,11 +151,31 @@ class PrefixCache:
             "owner": own,
         }
 
+    def _pool(self, pool: Pool, index: str, layout: KVLayout) -> BlockPool:
+        """Empty, with an index for its groups."""
+        gone = partial(self._gone, len(self.pools))
+        if layout.groups[pool.groups[0]].is_state:
+            states = StateIndex()
+            self._states.update(dict.fromkeys(pool.groups, states))
+            return BlockPool(pool.num_blocks, states, LeastRecentlyUsed(), gone)
+        blocks, order = PREFIX_INDEXES[index](layout.block_size)
+        self._indexes.update(dict.fromkeys(pool.groups, blocks))
+        return BlockPool(pool.num_blocks, blocks, order, gone)
+
+    def _published(self, group: int, block: int, digest: bytes) -> None:
+        """`digest`: of the full blocks that a block completes, or that a state has seen."""
+        pool = self._number_of[group]
+        if digest:
+            self._names[pool, block] = group, digest
+        if self._is_planning:
+            self._fresh[pool].add(block)
+
     def _gone(self, pool: int, block: int) -> None:
-        """A block's content is given up."""
+        """A block's content is given up. The swap tier keeps no states."""
         group, digest = self._names.pop((pool, block), (0, b""))
         if digest:
             self._misses.evicted(digest)
+        if digest and group in self._indexes:
             size = self._layout.pools[pool].page_bytes
             self._moves.save(pool, block, swap_name(group, digest), size)
         self.blank(pool, block)

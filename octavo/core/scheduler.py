@@ -39,7 +39,8 @@ class Scheduler:
         self._order = QUEUE_ORDERS[settings.policy]()
         self._victim = VICTIMS[settings.victim]()
         reserve = settings.admission == "whole"
-        self._roster = Roster(manager, self._order, settings.max_num_seqs, reserve)
+        self._most = min(settings.max_num_seqs, manager.states.most_sequences)
+        self._roster = Roster(manager, self._order, self._most, reserve)
         self._steps = 0
         self._begun_loading: list[Sequence] = []  # in the step that is planned
         self._admits: Literal["all", "begun", "nobody"] = "all"
@@ -127,7 +128,7 @@ class Scheduler:
         todo = [s for s in self._roster.running if not s.is_idle and not s.num_loading]
         while todo:
             sequence = todo.pop(0)
-            length = min(sequence.num_known - sequence.num_computed, budget - len(todo))
+            length = self._length(sequence, budget - len(todo))
             if self._make_room(sequence, length, rows, todo):
                 rows.append(self._row(sequence, length, new))
                 budget -= length
@@ -143,7 +144,7 @@ class Scheduler:
         """Take in what was drawn; sequences aborted meanwhile are passed over. A step that failed
         ends its sequences with an error."""
         assert plan.step == result.step, (plan.step, result.step)
-        self._manager.cache.settle(written=result.error is None)
+        self._manager.settle(written=result.error is None)
         for name, intact in result.loaded:
             sequence = self._manager.loaded(name, intact)
             if sequence is not None and sequence.is_spoilt:
@@ -182,6 +183,11 @@ class Scheduler:
         )
 
     # ---- planning ----
+
+    def _length(self, sequence: Sequence, budget: int) -> int:
+        """Tokens of a sequence's next row."""
+        length = min(sequence.num_known - sequence.num_computed, budget)
+        return self._manager.states.until(sequence, length)
 
     def _row(self, sequence: Sequence, length: int, new: list[NewSequence]) -> Row:
         """Of a sequence that has blocks for so many more tokens."""
@@ -230,7 +236,7 @@ class Scheduler:
             if sequence.num_loading:
                 self._begun_loading.append(sequence)
                 continue
-            length = min(sequence.num_known - sequence.num_computed, budget)
+            length = self._length(sequence, budget)
             there = self._manager.extend(sequence, sequence.num_computed + length)
             assert there, "admission promised these blocks"
             rows.append(self._row(sequence, length, new))
@@ -257,7 +263,7 @@ class Scheduler:
         while True:
             idle = all(running.is_idle for running in self._roster.running)
             taken = sum(self._slots_of(running) for running in self._roster.running)
-            if taken + self._slots_of(sequence) <= self._settings.max_num_seqs and (
+            if taken + self._slots_of(sequence) <= self._most and (
                 self._manager.admit(sequence, 0.0 if idle else self._settings.watermark)
             ):
                 return True
@@ -269,7 +275,7 @@ class Scheduler:
                 self._preempt(victim)
 
     def _slots_of(self, sequence: Sequence) -> int:
-        return min(1 + sequence.state.unborn, self._settings.max_num_seqs)
+        return min(1 + sequence.state.unborn, self._most)
 
     def _count_hit(self, sequence: Sequence) -> None:
         """Resumed sequences find their own blocks again; that is no hit worth counting."""

@@ -15,6 +15,7 @@ from octavo.native.library import build_digest, library
 from octavo.native.memory import weight_bytes
 from octavo.weights.checkpoint import Checkpoint
 from octavo.weights.formats import summary, weight_formats
+from octavo.weights.parameters import Parameters
 from octavo.worker.worker import Runner
 
 if TYPE_CHECKING:
@@ -52,7 +53,8 @@ class NativeBackend:
         self._native = library()
         self._spec, self.checkpoint, self._dtype = spec, checkpoint, dtype
         self._threads = threads
-        self._formats = weight_formats(spec, checkpoint, dtype, quantization)
+        self._parameters = Parameters(spec, checkpoint)
+        self._formats = weight_formats(spec, self._parameters, dtype, quantization)
         self.name = f"native {self._native.variant}, {threads} threads"
         self.weight_format = summary(spec, self._formats)
 
@@ -63,7 +65,7 @@ class NativeBackend:
         return weight_bytes(self._native, self._spec, self._formats)
 
     def smaller(self) -> tuple[str, int] | None:
-        formats = weight_formats(self._spec, self.checkpoint, self._dtype, "q8_0")
+        formats = weight_formats(self._spec, self._parameters, self._dtype, "q8_0")
         fewer = weight_bytes(self._native, self._spec, formats)
         return ("--quantization q8_0", fewer) if fewer < self.weight_bytes() else None
 

@@ -56,6 +56,7 @@ def build_engine(settings: EngineSettings, files: ModelFiles) -> Engine:
         weight_format=backend.weight_format,
         kv_dtype=plan.kv_dtype,
         max_model_len=longest,
+        max_num_seqs=settings.scheduler.max_num_seqs,
         runner=backend.name,
     )
     info = EngineInfo(
@@ -106,8 +107,14 @@ def _plan_memory(settings: EngineSettings, plan: Resolved, longest: int, swapped
     free = free_memory(plan.device) - taken
     memory = Memory(free, backend.weight_bytes(), backend.smaller())
     budget = kv_budget(settings, spec, memory, plan.device, longest)
-    chunk = settings.scheduler.max_num_batched_tokens
-    size = settings.cache.block_size
-    layout = kv_layout(spec.kv_groups, size, budget, chunk=chunk, longest=longest)
+    layout = kv_layout(
+        spec.kv_groups,
+        settings.cache.block_size,
+        budget,
+        chunk=settings.scheduler.max_num_batched_tokens,
+        longest=longest,
+        sequences=settings.scheduler.max_num_seqs,
+        state_interval=settings.cache.state_interval,
+    )
     check_fit(layout, budget, longest)
     return layout

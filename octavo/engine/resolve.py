@@ -131,4 +131,5 @@ def _most(settings: EngineSettings, spec: ModelFacts, longest: int) -> int:
         longest,
         sequences=scheduler.max_num_seqs,
         chunk=min(scheduler.max_num_batched_tokens, longest),
+        state_interval=settings.cache.state_interval,
     )

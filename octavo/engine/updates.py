@@ -41,7 +41,7 @@ class CurrentWeights:
     @classmethod
     def of(cls, spec: ModelFacts, checkpoint: Checkpoint, threads: int) -> CurrentWeights:
         """Weights as they are on disk."""
-        names = [param.name for param in spec.params()]
+        names = list(spec.tensors)
         if isinstance(checkpoint, DummyCheckpoint):  # its seed says it all
             digests = dict.fromkeys(names, checkpoint.identity())
         else:

@@ -20,7 +20,6 @@ from octavo.fallback.selftest import self_test
 from octavo.fallback.shapes import CallKey, kv_groups
 from octavo.fallback.spec import FallbackSpec
 from octavo.files.model_files import ModelFiles
-from octavo.models.spec import ParamSpec
 from octavo.weights.checkpoint import Checkpoint
 
 _LONGEST = ("max_position_embeddings", "max_target_positions", "max_seq_len", "n_ctx")
@@ -79,7 +78,7 @@ def examine(
         eos_token_ids=_ids(getattr(config, "eos_token_id", None) if eos is None else eos),
         num_parameters=sum(p.numel() for p in model.parameters()),
         tied=bool(getattr(config, "tie_word_embeddings", False)),
-        tensors=_tensors(model if checkpoint is None else checkpoint.shapes()),
+        tensors=_tensors(model) if checkpoint is None else checkpoint.shapes(),
     )
     return FallbackModel(spec, config, made, asks_past, recorder.slot_of, _bytes(model))
 
@@ -88,12 +87,10 @@ def _bytes(model: nn.Module) -> int:
     return sum(x.nbytes for x in (*model.parameters(), *model.buffers()))
 
 
-def _tensors(found: nn.Module | Mapping[str, tuple[int, ...]]) -> tuple[ParamSpec, ...]:
-    if isinstance(found, nn.Module):
-        whole = found.state_dict(keep_vars=True)
-        once = {id(tensor): name for name, tensor in whole.items()}
-        found = {name: tuple(whole[name].shape) for name in once.values()}
-    return tuple(ParamSpec(name, tuple(shape)) for name, shape in found.items())
+def _tensors(model: nn.Module) -> dict[str, tuple[int, ...]]:
+    """What is tied is there once."""
+    state = model.state_dict(keep_vars=True)
+    return dict({id(x): (name, tuple(x.shape)) for name, x in state.items()}.values())
 
 
 def _digest(config: Any, code: list[bytes]) -> str:

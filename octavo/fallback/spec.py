@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from octavo.base.kv import KVGroup
-from octavo.models.spec import AttendSpec, ParamSpec
+from octavo.models.spec import AttendSpec
 
 
 @dataclass(frozen=True)
@@ -21,7 +21,4 @@ class FallbackSpec:
     eos_token_ids: tuple[int, ...]
     num_parameters: int
     tied: bool
-    tensors: tuple[ParamSpec, ...]  # of the checkpoint
-
-    def params(self) -> tuple[ParamSpec, ...]:
-        return self.tensors
+    tensors: dict[str, tuple[int, ...]]  # of the checkpoint

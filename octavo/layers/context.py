@@ -1,15 +1,33 @@
-"""What every layer of one step shares: positions, rotary tables, and how to attend."""
+"""What every layer of one step shares: positions, rotary tables, how to attend, states."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from typing import Protocol
 
 import torch
 
 from octavo.models.spec import RopeSpec
 
-# (layer, q [T, heads, dim], k [T, kv heads, dim], v [T, kv heads, v dim]) -> [T, heads, v dim]
-Attend = Callable[[int, torch.Tensor, torch.Tensor, torch.Tensor], torch.Tensor]
+# Layer -> each row's tokens of the step, and its state, to be changed in place.
+States = Callable[[int], Iterable[tuple[slice, torch.Tensor]]]
+
+
+class Attend(Protocol):
+    def __call__(
+        self,
+        layer: int,
+        q: torch.Tensor,
+        k: torch.Tensor,
+        v: torch.Tensor | None,
+        *,
+        sinks: torch.Tensor | None = None,
+    ) -> torch.Tensor:
+        """Write K and V of this step to the cache, then attend over it.
+
+        q: [T, heads, dim]; k: [T, kv heads, dim]; v: [T, kv heads, v dim]; gives
+        [T, heads, v dim].
+        """
 
 
 class StepContext:
@@ -17,12 +35,16 @@ class StepContext:
 
     Args:
         positions: [T] int64, each token's index in its own sequence.
-        attend: writes K and V of this step to the cache, then attends over it.
+        attend: attention over the cache.
+        states: recurrent states; of models that keep any.
     """
 
-    def __init__(self, positions: torch.Tensor, attend: Attend) -> None:
+    def __init__(
+        self, positions: torch.Tensor, attend: Attend, states: States = lambda layer: ()
+    ) -> None:
         self.positions = positions
         self.attend = attend
+        self.states = states
         self._tables: dict[RopeSpec, tuple[torch.Tensor, torch.Tensor]] = {}
 
     def rope(self, spec: RopeSpec, dtype: torch.dtype) -> tuple[torch.Tensor, torch.Tensor]:

@@ -7,7 +7,7 @@ are ignored there and here, except those whose presence says that the mathematic
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 from octavo.base.errors import ModelError
@@ -15,8 +15,12 @@ from octavo.models.quantization import int8_scheme
 
 Config = Mapping[str, Any]
 
+_QWEN_DELTA = {"full_attention_interval": 4, "head_dim": 256, "partial_rotary_factor": 0.25}
+
 # What Transformers' config classes fill in where public config files leave a field out.
 _CLASS_DEFAULTS: dict[str, dict[str, Any]] = {
+    "bamba": {"partial_rotary_factor": 0.5, "attn_layer_indices": []},
+    "falcon_mamba": {"tie_word_embeddings": True},
     "gemma2": {"head_dim": 256, "sliding_window": 4096, "sliding_window_pattern": 2},
     "gemma3_text": {
         "num_attention_heads": 8,
@@ -29,6 +33,11 @@ _CLASS_DEFAULTS: dict[str, dict[str, Any]] = {
     "gemma4_text": {"global_head_dim": 512, "sliding_window_pattern": 6},
     "cohere2": {"sliding_window": 4096, "sliding_window_pattern": 4},
     "gpt_oss": {"sliding_window": 128, "sliding_window_pattern": 2},
+    "granitemoehybrid": {"attn_layer_indices": []},
+    "lfm2": {"rope_theta": 1000000.0},
+    "lfm2_moe": {"rope_theta": 1000000.0, "num_dense_layers": 2},
+    "mamba": {"tie_word_embeddings": True},
+    "nemotron_h": {"head_dim": 128},
     "llama4_text": {"attention_chunk_size": 8192, "no_rope_layer_interval": 4},
     "mistral": {"sliding_window": 4096},
     "qwen2": {"use_sliding_window": False, "sliding_window": 4096, "max_window_layers": 28},
@@ -40,7 +49,9 @@ _CLASS_DEFAULTS: dict[str, dict[str, Any]] = {
         "max_window_layers": 28,
     },
     "qwen3_moe": {"use_sliding_window": False, "sliding_window": 4096},
-    "qwen3_next": {"full_attention_interval": 4},
+    "qwen3_5_moe_text": _QWEN_DELTA,
+    "qwen3_5_text": _QWEN_DELTA,
+    "qwen3_next": {**_QWEN_DELTA, "decoder_sparse_step": 1, "norm_topk_prob": True},
 }
 
 _NESTED = ("text_config", "llm_config", "language_config")
@@ -83,20 +94,25 @@ _NEUTRAL: dict[str, tuple[Any, ...]] = {
 }
 
 
+def text_part(config: Config) -> Config | None:
+    """The decoder's part of the config of a model that also sees or hears; None: it is all text."""
+    return next((config[n] for n in _NESTED if isinstance(config.get(n), Mapping)), None)
+
+
 def text_config(config: Config) -> dict[str, Any]:
     """The decoder's own part of `config`, with what its Transformers class would fill in."""
-    for name in _NESTED:
-        if isinstance(config.get(name), Mapping):
-            config = config[name]
-            break
+    config = text_part(config) or config
     return {**_CLASS_DEFAULTS.get(str(config.get("model_type")), {}), **config}
 
 
-def refuse_unknown_mathematics(config: Config) -> None:
-    """Raises ModelError for an option that a plain decoder would have to ignore."""
+def refuse_unknown_mathematics(config: Config, understood: Collection[str] = ()) -> None:
+    """Raises ModelError for an option that a plain decoder would have to ignore, and that is not
+    among those `understood`."""
+    rope = section(config, "rope_scaling", "rope_parameters") or {}
+    said = {"partial_rotary_factor": rope.get("partial_rotary_factor"), **config}
     for name, neutral in _NEUTRAL.items():
-        if config.get(name) not in neutral:
-            raise ModelError(f"config: {name}={config[name]!r} is not supported")
+        if name not in understood and said.get(name) not in neutral:
+            raise ModelError(f"config: {name}={said[name]!r} is not supported")
     int8_scheme(config)  # refuses the other ways to quantise
 
 

@@ -1,28 +1,36 @@
-"""The tree that Llama-like decoders share. A family file says only what differs."""
+"""What decoders share: embedding, layers of a mixer and a feed-forward part, norm, head.
+
+A family file says only what differs: traits, and functions of its own for parts that are new.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Literal
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
+from typing import Literal, TypeAlias
 
 from octavo.base.errors import ModelError
 from octavo.base.kv import KVGroup
 from octavo.models.config import Config, flag, integer, number, refuse_unknown_mathematics, value
 from octavo.models.kv_groups import kv_groups
-from octavo.models.memory import kv_head_bytes
+from octavo.models.layer_kinds import layer_count
+from octavo.models.memory import ITEMSIZE, kv_head_bytes
 from octavo.models.rope import rope_spec, scaled_length
 from octavo.models.spec import (
+    Activation,
+    AttendSpec,
     AttentionSpec,
+    BranchSpec,
     LayerSpec,
     LinearSpec,
     MlpSpec,
     ModelSpec,
     NormSpec,
+    OpSpec,
     ParamSpec,
+    Part,
     RopeSpec,
 )
-
-Activation = Literal["silu", "gelu", "gelu_tanh"]
 
 _ACTIVATIONS: dict[str, Activation] = {
     "silu": "silu",
@@ -30,61 +38,287 @@ _ACTIVATIONS: dict[str, Activation] = {
     "gelu": "gelu",
     "gelu_new": "gelu_tanh",
     "gelu_pytorch_tanh": "gelu_tanh",
+    "relu": "relu",
+    "relu2": "relu2",
 }
+
+_EPS = ("rms_norm_eps", "layer_norm_eps", "layer_norm_epsilon", "norm_eps", "layernorm_epsilon")
+
+
+@dataclass(frozen=True)
+class Names:
+    """Of the parts of a layer; norms that are None are not there."""
+
+    layers: str = "model.layers"
+    mixer: str = "self_attn"
+    output: str = "o_proj"  # of attention
+    feed: str = "mlp"
+    before_mixer: str | None = "input_layernorm"
+    after_mixer: str | None = None
+    before_feed: str | None = "post_attention_layernorm"
+    after_feed: str | None = None
+    embedding: str = "model.embed_tokens"
+    norm: str = "model.norm"
+
+
+Op: TypeAlias = Callable[["Build", int], OpSpec]
+Ops: TypeAlias = Callable[["Build", int], tuple[OpSpec, ...]]
 
 
 @dataclass(frozen=True)
 class Traits:
-    """How a family's layers differ from each other family's."""
+    """How a family's layers differ from Llama's. `mixers` and `feeds` give what the branches of a
+    layer's two residual blocks do; one may give nothing."""
 
+    names: Names = Names()
     qkv_bias: bool = False
     o_bias: bool = False
     mlp_bias: bool = False
-    qk_norm: bool = False
+    head_bias: bool = False
+    fused_qkv: bool = False  # q, k and v are one tensor
+    fused_mlp: bool = False  # gate and up are
+    parallel: bool = False  # mixer and feed-forward part read the same x
+    norm: NormSpec = NormSpec(None, 0.0)  # how norms compute; each has a weight of its own
+    norm_bias: bool = False
+    norm_weight: bool = True
+    qk_norm: Literal["head", "whole"] | None = None  # over each head, or over all
+    interleaved: bool = False  # neighbours turn together
+    rope: Callable[[Build, int], RopeSpec | None] | None = None  # else the same in all layers
+    attention_scale: float | None = None  # else head_dim ** -0.5
+    soft_cap: float | None = None
+    logit_cap: float | None = None
+    embedding_scale: float = 1.0
+    residual_scale: float = 1.0
+    head_scale: float = 1.0
+    mixers: Ops | None = None
+    feeds: Ops | None = None
+    understood: tuple[str, ...] = ()  # options that this family reads, of those refused elsewhere
 
 
-@dataclass(frozen=True)
-class _Sizes:
-    """The numbers of a config that shapes are made of."""
+class Build:
+    """One config, and what is made of it. Sizes are read as they are asked for."""
 
-    hidden: int
-    inner: int  # of the MLP
-    heads: int
-    kv_heads: int
-    head_dim: int
-    eps: float
-    activation: Activation
+    def __init__(self, config: Config, traits: Traits, groups: Iterable[KVGroup]) -> None:
+        self.config, self.traits, self.names = config, traits, traits.names
+        self.hidden = integer(config, "hidden_size", "d_model")
+        self.eps = number(config, *_EPS, default=1e-6)
+        self.activation = activation(config)
+        self.groups = {n: g for g in groups if g.kind != "state" for n in g.layers}
+
+    # ---- sizes ----
+
+    @property
+    def heads(self) -> int:
+        return integer(self.config, "num_attention_heads")
+
+    @property
+    def kv_heads(self) -> int:
+        found = integer(self.config, "num_key_value_heads", default=self.heads)
+        if self.heads % found:
+            raise ModelError(
+                f"config: {self.heads} attention heads are no multiple of {found} KV heads"
+            )
+        return found
+
+    @property
+    def head_dim(self) -> int:
+        return integer(self.config, "head_dim", default=self.hidden // self.heads)
+
+    @property
+    def inner(self) -> int:
+        """Of the MLP."""
+        return integer(self.config, "intermediate_size")
+
+    # ---- leaves ----
+
+    def path(self, layer: int, part: str) -> str:
+        return f"{self.names.layers}.{layer}.{part}"
+
+    def linear(
+        self,
+        name: str,
+        rows: int,
+        columns: int,
+        bias: bool = False,
+        scale: float = 1.0,
+        halved: tuple[int, int, int] | None = None,
+    ) -> LinearSpec:
+        """`halved`: see Part."""
+        if halved is not None:
+            return self.cut(name, name, (rows, columns), 0, rows, bias, scale, halved=halved)
+        weight = ParamSpec(f"{name}.weight", (rows, columns))
+        return LinearSpec(weight, ParamSpec(f"{name}.bias", (rows,)) if bias else None, scale)
+
+    def cut(
+        self,
+        name: str,
+        tensor: str,
+        shape: tuple[int, int],
+        start: int,
+        take: int,
+        bias: bool = False,
+        scale: float = 1.0,
+        every: int | None = None,
+        halved: tuple[int, int, int] | None = None,
+    ) -> LinearSpec:
+        """Some rows of the linear `tensor` of this shape, under a name of their own."""
+        part = Part(f"{tensor}.weight", shape, start=start, take=take, every=every, halved=halved)
+        rows = take * (shape[0] // every if every else 1)
+        weight = ParamSpec(f"{name}.weight", (rows, shape[1]), part)
+        offset = replace(part, tensor=f"{tensor}.bias", shape=shape[:1])
+        return LinearSpec(
+            weight, ParamSpec(f"{name}.bias", (rows,), offset) if bias else None, scale
+        )
+
+    def norm(self, name: str, size: int, groups: int = 1) -> NormSpec:
+        traits = self.traits
+        return replace(
+            traits.norm,
+            weight=ParamSpec(f"{name}.weight", (size,)) if traits.norm_weight else None,
+            bias=ParamSpec(f"{name}.bias", (size,)) if traits.norm_bias else None,
+            eps=traits.norm.eps or self.eps,
+            groups=groups,
+        )
+
+    # ---- parts that most families have ----
+
+    def group(self, layer: int) -> KVGroup:
+        """Of the layer's attention."""
+        if layer not in self.groups:
+            raise ModelError(f"config: layer {layer} must attend, its type says that it does not")
+        return self.groups[layer]
+
+    def rope(self, layer: int) -> RopeSpec | None:
+        own = self.traits.rope
+        return rope_spec(self.config, self.head_dim) if own is None else own(self, layer)
+
+    def attend(self, layer: int) -> AttendSpec:
+        """As far as the layer's KV group says."""
+        group = self.group(layer)
+        return AttendSpec(
+            num_heads=self.heads,
+            num_kv_heads=self.kv_heads,
+            head_dim=self.head_dim,
+            v_head_dim=self.head_dim,
+            scale=self.traits.attention_scale or self.head_dim**-0.5,
+            window=group.window if group.kind == "window" else None,
+            chunk=group.window if group.kind == "chunked" else None,
+            soft_cap=self.traits.soft_cap,
+        )
+
+    def attention(self, layer: int) -> AttentionSpec:
+        traits, rope = self.traits, self.rope(layer)
+        path = self.path(layer, self.names.mixer)
+        q, k, v = self.qkv(path, rope)
+        whole = traits.qk_norm == "whole"
+        return AttentionSpec(
+            attend=self.attend(layer),
+            q=q,
+            k=k,
+            v=v,
+            o=self.linear(
+                f"{path}.{self.names.output}",
+                self.hidden,
+                self.heads * self.head_dim,
+                traits.o_bias,
+                traits.residual_scale,
+            ),
+            rope=rope,
+            q_norm=self._qk_norm(f"{path}.q_norm", self.heads) if traits.qk_norm else None,
+            k_norm=self._qk_norm(f"{path}.k_norm", self.kv_heads) if traits.qk_norm else None,
+        )
+
+    def qkv(self, path: str, rope: RopeSpec | None) -> list[LinearSpec]:
+        dim, bias, shape = self.head_dim, self.traits.qkv_bias, (self.hidden,)
+        rows = [self.heads * dim, self.kv_heads * dim, self.kv_heads * dim]
+        if self.traits.fused_qkv:
+            whole = (sum(rows), *shape)
+            starts = [0, rows[0], rows[0] + rows[1]]
+            return [
+                self.cut(f"{path}.{x}_proj", f"{path}.qkv_proj", whole, start, count, bias)
+                for x, start, count in zip("qkv", starts, rows, strict=True)
+            ]
+        halved = (dim, 0, rope.rotary_dim) if rope and self.traits.interleaved else None
+        return [
+            self.linear(f"{path}.{x}_proj", count, self.hidden, bias, halved=turned)
+            for x, count, turned in zip("qkv", rows, (halved, halved, None), strict=True)
+        ]
+
+    def _qk_norm(self, name: str, heads: int) -> NormSpec:
+        if self.traits.qk_norm == "whole":
+            return self.norm(name, heads * self.head_dim)
+        return self.norm(name, self.head_dim, groups=heads)
+
+    def mlp(self, path: str, inner: int | None = None) -> MlpSpec:
+        traits, inner, bias = self.traits, inner or self.inner, self.traits.mlp_bias
+        if traits.fused_mlp:
+            whole = (2 * inner, self.hidden)
+            gate, up = (
+                self.cut(f"{path}.{x}_proj", f"{path}.gate_up_proj", whole, start, inner, bias)
+                for x, start in (("gate", 0), ("up", inner))
+            )
+        else:
+            gate, up = (
+                self.linear(f"{path}.{x}_proj", inner, self.hidden, bias) for x in ("gate", "up")
+            )
+        down = self.linear(f"{path}.down_proj", self.hidden, inner, bias, traits.residual_scale)
+        return MlpSpec(gate, up, down, self.activation)
+
+    # ---- layers ----
+
+    def layer(self, n: int) -> LayerSpec:
+        traits, names = self.traits, self.names
+        mixers = traits.mixers(self, n) if traits.mixers else (self.attention(n),)
+        feeds = traits.feeds(self, n) if traits.feeds else (self.mlp(self.path(n, names.feed)),)
+        before = names.before_mixer if traits.parallel else names.before_feed
+        mixing = self._branches(n, mixers, names.before_mixer, names.after_mixer)
+        feeding = self._branches(n, feeds, before, names.after_feed)
+        blocks = (mixing + feeding,) if traits.parallel else (mixing, feeding)
+        return LayerSpec(tuple(block for block in blocks if block))
+
+    def _branches(
+        self, layer: int, ops: tuple[OpSpec, ...], before: str | None, after: str | None
+    ) -> tuple[BranchSpec, ...]:
+        first, last = (
+            self.norm(self.path(layer, name), self.hidden) if name else None
+            for name in (before, after)
+        )
+        return tuple(BranchSpec(first, op, last) for op in ops)
 
 
 def decoder(family: str, config: Config, kv_dtype: str, traits: Traits) -> ModelSpec:
-    """The spec of a Llama-like decoder whose KV is kept in `kv_dtype`.
+    """The spec of a decoder whose KV is kept in `kv_dtype`.
 
     Raises:
         ModelError: a field is missing, impossible, or asks for mathematics not supported.
     """
-    refuse_unknown_mathematics(config)
-    sizes = _sizes(config)
+    refuse_unknown_mathematics(config, traits.understood)
     groups = kv_groups(config, kv_dtype)
-    rope = rope_spec(config, sizes.head_dim)
-    windows = _windows(groups)
-    _check_kv(groups, sizes, kv_dtype)
-    vocab = integer(config, "vocab_size")
-    embedding = ParamSpec("model.embed_tokens.weight", (vocab, sizes.hidden))
+    build = Build(config, traits, groups)
+    vocab, names = integer(config, "vocab_size"), traits.names
+    embedding = ParamSpec(f"{names.embedding}.weight", (vocab, build.hidden))
     tied = flag(config, "tie_word_embeddings")
-    head = embedding if tied else ParamSpec("lm_head.weight", (vocab, sizes.hidden))
-    return ModelSpec(
+    spec = ModelSpec(
         family=family,
         vocab_size=vocab,
-        hidden_size=sizes.hidden,
+        hidden_size=build.hidden,
         max_model_len=scaled_length(config),
         embedding=embedding,
-        layers=tuple(_layer(i, sizes, rope, windows[i], traits) for i in sorted(windows)),
-        norm=_norm("model.norm", sizes.hidden, sizes.eps),
-        head=LinearSpec(head),
+        layers=tuple(build.layer(n) for n in range(layer_count(config))),
+        norm=build.norm(names.norm, build.hidden),
+        head=LinearSpec(
+            embedding if tied else ParamSpec("lm_head.weight", (vocab, build.hidden)),
+            ParamSpec("lm_head.bias", (vocab,)) if traits.head_bias else None,
+            traits.head_scale,
+        ),
         kv_groups=groups,
         eos_token_ids=token_ids(config, "eos_token_id"),
         bos_token_id=next(iter(token_ids(config, "bos_token_id")), None),
+        embedding_scale=traits.embedding_scale,
+        logit_cap=traits.logit_cap,
     )
+    _check_kept(spec, kv_dtype)
+    return spec
 
 
 def token_ids(config: Config, name: str) -> tuple[int, ...]:
@@ -97,92 +331,30 @@ def token_ids(config: Config, name: str) -> tuple[int, ...]:
     return tuple(listed)
 
 
-def _sizes(config: Config) -> _Sizes:
-    hidden, heads = integer(config, "hidden_size"), integer(config, "num_attention_heads")
-    kv_heads = integer(config, "num_key_value_heads", default=heads)
-    if heads % kv_heads:
-        raise ModelError(f"config: {heads} attention heads are no multiple of {kv_heads} KV heads")
-    activation = value(config, "hidden_act", "hidden_activation") or "silu"
-    if not isinstance(activation, str) or activation not in _ACTIVATIONS:
-        raise ModelError(f"config: hidden_act={activation!r} is not supported")
-    return _Sizes(
-        hidden=hidden,
-        inner=integer(config, "intermediate_size"),
-        heads=heads,
-        kv_heads=kv_heads,
-        head_dim=integer(config, "head_dim", default=hidden // heads),
-        eps=number(config, "rms_norm_eps", default=1e-6),
-        activation=_ACTIVATIONS[activation],
-    )
+def activation(config: Config) -> Activation:
+    found = value(config, "hidden_activation", "hidden_act", "mlp_hidden_act") or "silu"
+    if not isinstance(found, str) or found not in _ACTIVATIONS:
+        raise ModelError(f"config: hidden_act={found!r} is not supported")
+    return _ACTIVATIONS[found]
 
 
-def _windows(groups: tuple[KVGroup, ...]) -> dict[int, int | None]:
-    """Layer -> tokens it sees, from the same groups that its KV memory is counted by."""
-    for group in groups:
-        if group.kind not in ("full", "window"):
-            raise ModelError(f"config: {group.kind} attention layers are not supported")
-    return {layer: group.window for group in groups for layer in group.layers}
-
-
-def _check_kv(groups: tuple[KVGroup, ...], sizes: _Sizes, kv_dtype: str) -> None:
+def _check_kept(spec: ModelSpec, kv_dtype: str) -> None:
     """What is counted must be what the layers built here keep."""
-    kept = 2 * sizes.kv_heads * kv_head_bytes(kv_dtype, sizes.head_dim)  # one layer, one token
-    for group in groups:
-        if group.bytes_per_token != kept * len(group.layers):
+    for group in spec.kv_groups:
+        if group.kind == "state":
+            kept = sum(spec.states[n].kept for n in group.layers) * ITEMSIZE["float32"]
+            counted = group.state_bytes
+        else:
+            attends = [spec.attends[n] for n in group.layers]
+            kept = sum(
+                a.num_kv_heads * kv_head_bytes(kv_dtype, dim)
+                for a in attends
+                for dim in a.kept_dims
+            )
+            counted = group.bytes_per_token
+        if kept != counted:
             raise ModelError(
-                f"config: its KV fields give {group.bytes_per_token} bytes a token for "
-                f"{len(group.layers)} layers, but each keeps {kept}"
+                f"config: its KV fields give {counted} bytes for {len(group.layers)} "
+                f"{group.name} layers, but they keep {kept}"
             )
 
-
-def _layer(
-    index: int, sizes: _Sizes, rope: RopeSpec, window: int | None, traits: Traits
-) -> LayerSpec:
-    prefix = f"model.layers.{index}"
-    return LayerSpec(
-        input_norm=_norm(f"{prefix}.input_layernorm", sizes.hidden, sizes.eps),
-        attention=_attention(f"{prefix}.self_attn", sizes, rope, window, traits),
-        post_norm=_norm(f"{prefix}.post_attention_layernorm", sizes.hidden, sizes.eps),
-        mlp=_mlp(f"{prefix}.mlp", sizes, traits.mlp_bias),
-    )
-
-
-def _attention(
-    prefix: str, sizes: _Sizes, rope: RopeSpec, window: int | None, traits: Traits
-) -> AttentionSpec:
-    dim, q_width = sizes.head_dim, sizes.heads * sizes.head_dim
-    kv_width = sizes.kv_heads * dim
-    norms = traits.qk_norm
-    return AttentionSpec(
-        num_heads=sizes.heads,
-        num_kv_heads=sizes.kv_heads,
-        head_dim=dim,
-        v_head_dim=dim,
-        scale=dim**-0.5,
-        q=_linear(f"{prefix}.q_proj", q_width, sizes.hidden, traits.qkv_bias),
-        k=_linear(f"{prefix}.k_proj", kv_width, sizes.hidden, traits.qkv_bias),
-        v=_linear(f"{prefix}.v_proj", kv_width, sizes.hidden, traits.qkv_bias),
-        o=_linear(f"{prefix}.o_proj", sizes.hidden, q_width, traits.o_bias),
-        rope=rope,
-        q_norm=_norm(f"{prefix}.q_norm", dim, sizes.eps) if norms else None,
-        k_norm=_norm(f"{prefix}.k_norm", dim, sizes.eps) if norms else None,
-        window=window,
-    )
-
-
-def _mlp(prefix: str, sizes: _Sizes, bias: bool) -> MlpSpec:
-    return MlpSpec(
-        gate=_linear(f"{prefix}.gate_proj", sizes.inner, sizes.hidden, bias),
-        up=_linear(f"{prefix}.up_proj", sizes.inner, sizes.hidden, bias),
-        down=_linear(f"{prefix}.down_proj", sizes.hidden, sizes.inner, bias),
-        activation=sizes.activation,
-    )
-
-
-def _linear(prefix: str, rows: int, columns: int, bias: bool) -> LinearSpec:
-    weight = ParamSpec(f"{prefix}.weight", (rows, columns))
-    return LinearSpec(weight, ParamSpec(f"{prefix}.bias", (rows,)) if bias else None)
-
-
-def _norm(prefix: str, size: int, eps: float) -> NormSpec:
-    return NormSpec(ParamSpec(f"{prefix}.weight", (size,)), eps)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Protocol
 
 from octavo.base.kv import KVGroup
-from octavo.models.spec import ParamSpec
 
 
 class ModelFacts(Protocol):
@@ -35,5 +34,6 @@ class ModelFacts(Protocol):
     def tied(self) -> bool:
         """Whether the head is the embedding."""
 
-    def params(self) -> tuple[ParamSpec, ...]:
-        """Everything that is read from a checkpoint."""
+    @property
+    def tensors(self) -> dict[str, tuple[int, ...]]:
+        """Name and shape of all that is read from a checkpoint."""

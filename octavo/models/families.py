@@ -8,17 +8,57 @@ from typing import Any
 from octavo.base.errors import ModelError
 from octavo.base.registry import Registry
 from octavo.files.model_files import ModelFiles
-from octavo.models.config import Config, text_config
+from octavo.models.config import Config, text_config, text_part, value
 from octavo.models.gguf_config import gguf_config
 from octavo.models.spec import ModelSpec
 
 FAMILIES = Registry(
     "architecture",
     {
+        "bamba": "octavo.models.hybrid:bamba",
+        "cohere": "octavo.models.cohere:cohere",
+        "cohere2": "octavo.models.cohere:cohere2",
+        "deepseek_v2": "octavo.models.deepseek:deepseek_v2",
+        "deepseek_v3": "octavo.models.deepseek:deepseek_v3",
+        "falcon_h1": "octavo.models.hybrid:falcon_h1",
+        "falcon_mamba": "octavo.models.mamba:falcon_mamba",
+        "gemma": "octavo.models.gemma:gemma",
+        "gemma2": "octavo.models.gemma:gemma2",
+        "gemma3_text": "octavo.models.gemma:gemma3",
+        "glm": "octavo.models.glm:glm",
+        "glm4": "octavo.models.glm:glm4",
+        "glm4_moe": "octavo.models.glm:glm4_moe",
+        "gpt_oss": "octavo.models.gpt_oss:gpt_oss",
+        "granite": "octavo.models.granite:granite",
+        "granitemoe": "octavo.models.granite:granitemoe",
+        "granitemoehybrid": "octavo.models.hybrid:granitemoehybrid",
+        "granitemoeshared": "octavo.models.granite:granitemoe",
+        "jamba": "octavo.models.hybrid:jamba",
+        "lfm2": "octavo.models.lfm2:lfm2",
+        "lfm2_moe": "octavo.models.lfm2:lfm2_moe",
         "llama": "octavo.models.llama:llama",
+        "llama4_text": "octavo.models.llama4:llama4",
+        "mamba": "octavo.models.mamba:mamba",
+        "mamba2": "octavo.models.mamba:mamba2_family",
+        "ministral": "octavo.models.llama:ministral",
+        "ministral3": "octavo.models.llama:ministral3",
         "mistral": "octavo.models.llama:mistral",
+        "mixtral": "octavo.models.mixtral:mixtral",
+        "nemotron_h": "octavo.models.nemotron_h:nemotron_h",
+        "olmo": "octavo.models.olmo:olmo",
+        "olmo2": "octavo.models.olmo:olmo2",
+        "olmo3": "octavo.models.olmo:olmo3",
+        "olmoe": "octavo.models.olmo:olmoe",
+        "phi3": "octavo.models.phi:phi3",
         "qwen2": "octavo.models.qwen:qwen2",
+        "qwen2_moe": "octavo.models.qwen:qwen2_moe",
         "qwen3": "octavo.models.qwen:qwen3",
+        "qwen3_5_moe_text": "octavo.models.qwen_delta:qwen3_5_moe",
+        "qwen3_5_text": "octavo.models.qwen_delta:qwen3_5",
+        "qwen3_moe": "octavo.models.qwen:qwen3_moe",
+        "qwen3_next": "octavo.models.qwen_delta:qwen3_next",
+        "smollm3": "octavo.models.llama:smollm3",
+        "stablelm": "octavo.models.stablelm:stablelm",
     },
 )
 
@@ -36,20 +76,22 @@ _GENERATION = {
 
 
 def model_config(files: ModelFiles) -> dict[str, Any]:
-    """The model's config, from config.json or GGUF metadata, with the stop tokens that
-    generation_config.json says.
+    """The config of the model's decoder, from config.json or GGUF metadata, with the stop tokens
+    that generation_config.json says.
 
     Raises:
         ModelError: there is none, or it is not understood.
     """
     if files.is_gguf:
-        _known(files.gguf.metadata.get("general.architecture"))
         return gguf_config(files)
     config = files.json("config.json")
     if config is None:
         raise ModelError(f"{files.path} has no config.json")
-    eos = (files.json("generation_config.json") or {}).get("eos_token_id")
-    return config if eos is None else {**config, "eos_token_id": eos}
+    text = dict(text_part(config) or config)
+    for stop in (config, files.json("generation_config.json") or {}):
+        if stop.get("eos_token_id") is not None:
+            text["eos_token_id"] = stop["eos_token_id"]
+    return text
 
 
 def model_spec(files: ModelFiles, kv_dtype: str) -> ModelSpec:
@@ -58,9 +100,9 @@ def model_spec(files: ModelFiles, kv_dtype: str) -> ModelSpec:
     Raises:
         ModelError: the architecture is unknown, or its config asks for something not supported.
     """
-    config = model_config(files)
+    config = text_config(model_config(files))
     family: Callable[[Config, str], ModelSpec] = _known(config.get("model_type"))
-    return family(text_config(config), kv_dtype)
+    return family(config, kv_dtype)
 
 
 def default_dtype(files: ModelFiles) -> str:
@@ -71,10 +113,9 @@ def default_dtype(files: ModelFiles) -> str:
     """
     if files.is_gguf:
         return _gguf_dtype(files)
-    whole = files.json("config.json") or {}
-    parts = (whole, text_config(whole))
-    stated = (part.get(name) for part in parts for name in ("dtype", "torch_dtype"))
-    found = next(filter(None, stated), "float32")
+    config = files.json("config.json") or {}
+    text = text_part(config) or {}
+    found = value({**text, **config}, "dtype", "torch_dtype") or "float32"
     dtype = str(found).removeprefix("torch.")
     if dtype not in _DTYPES:
         raise ModelError(f"config: dtype {dtype!r} is not supported; known: {', '.join(_DTYPES)}")

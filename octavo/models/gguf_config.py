@@ -10,85 +10,120 @@ import numpy as np
 from octavo.base.errors import ModelError
 from octavo.files.gguf_header import GgufHeader
 from octavo.files.model_files import ModelFiles
-from octavo.models.config import Config, integer, number
+from octavo.models.config import count, integer
+from octavo.models.gguf_architectures import ARCHITECTURES, SOFTMAX, Architecture, Own
+from octavo.models.gguf_rope import gguf_rope
 
 _DIRECT = {
-    "block_count": "num_hidden_layers",
     "context_length": "max_position_embeddings",
     "embedding_length": "hidden_size",
     "feed_forward_length": "intermediate_size",
     "attention.head_count": "num_attention_heads",
-    "attention.head_count_kv": "num_key_value_heads",
     "attention.layer_norm_rms_epsilon": "rms_norm_eps",
     "attention.key_length": "head_dim",
 }
 
-# Keys read elsewhere in this file, or of no account.
-_READ = (
+# Keys read elsewhere, or of no account.
+_READ = {
+    "attention.head_count_kv",
     "attention.value_length",
+    "block_count",
+    "nextn_predict_layers",
     "rope.dimension_count",
     "rope.freq_base",
     "rope.scale_linear",
-    "rope.scaling.type",
-    "rope.scaling.factor",
     "rope.scaling.attn_factor",
-    "rope.scaling.original_context_length",
+    "rope.scaling.factor",
     "rope.scaling.finetuned",
+    "rope.scaling.original_context_length",
+    "rope.scaling.type",
     "rope.scaling.yarn_attn_factor",
     "rope.scaling.yarn_beta_fast",
     "rope.scaling.yarn_beta_slow",
     "tensor_data_layout",
     "vocab_size",
-)
-
-# Keys that change nothing while they have this value.
-_NEUTRAL = {
-    "attention.causal": True,
-    "attention.layer_norm_epsilon": None,
-    "attention.sliding_window": 0,
-    "expert_count": 0,
-    "expert_used_count": 0,
-    "rope.scaling.yarn_ext_factor": 1.0,
-    "rope.scaling.yarn_log_multiplier": 0.0,
-    "use_parallel_residual": False,
 }
+
+_READ_WITH_WINDOWS = {"attention.sliding_window", "attention.sliding_window_pattern"}
+
+# Keys that change nothing while they have one of these values.
+_NEUTRAL: dict[str, tuple[Any, ...]] = {
+    "attention.causal": (True,),
+    "attention.sliding_window": (0,),
+    "expert_count": (0,),
+    "expert_gating_func": (0, SOFTMAX),
+    "expert_group_count": (0, 1),
+    "expert_group_used_count": (0, 1),
+    "expert_shared_count": (0,),
+    "expert_used_count": (0,),
+    "expert_weights_scale": (0.0, 1.0),
+    "rope.scaling.yarn_ext_factor": (1.0,),
+    "rope.scaling.yarn_log_multiplier": (0.0,),
+    "use_parallel_residual": (False,),
+}
+_IGNORED = {"attention.layer_norm_epsilon"}  # of norms that the architecture has none of
 
 
 def gguf_config(files: ModelFiles) -> dict[str, Any]:
     """The config of a GGUF file.
 
     Raises:
-        ModelError: a key that may change the mathematics is not known; the message names it.
+        ModelError: the architecture is unknown, or a key that may change the mathematics; the
+            message names it.
     """
     header = files.gguf
-    architecture = str(header.metadata.get("general.architecture"))
-    own = _own_keys(header, architecture)
-    config = {name: own[key] for key, name in _DIRECT.items() if key in own}
-    config["model_type"] = architecture
+    name = str(header.metadata.get("general.architecture"))
+    if name not in ARCHITECTURES:
+        raise ModelError(
+            f"unknown architecture {name!r} of GGUF; known: {', '.join(ARCHITECTURES)}"
+        )
+    architecture = ARCHITECTURES[name]
+    own = _own_keys(header, name, architecture)
+    config = {new: own[key] for key, new in (_DIRECT | architecture.keys).items() if key in own}
+    config["model_type"] = architecture.model_type
+    config["num_hidden_layers"] = layers_of(header)
     config["num_key_value_heads"] = _kv_heads(own)
     config["vocab_size"] = _vocab_size(header)
-    config["rope_parameters"] = _rope(own, files)
-    config["sliding_window"] = None
+    config["rope_parameters"] = gguf_rope(architecture, own, files)
     config["tie_word_embeddings"] = "output.weight" not in header.tensors
-    config["attention_bias"] = "blk.0.attn_q.bias" in header.tensors
+    config["attention_bias"] = any(f"blk.0.attn_{x}.bias" in header.tensors for x in ("q", "qkv"))
     config["mlp_bias"] = "blk.0.ffn_gate.bias" in header.tensors
     config |= _special_tokens(header)
-    _check_heads(config, own)
-    return config
+    config |= _windows(architecture, own, config["num_hidden_layers"])
+    if name != "deepseek2":
+        config |= _heads(architecture, own)
+    derived = architecture.derive(own, header.tensors) if architecture.derive else {}
+    return config | architecture.always | derived
 
 
-def _own_keys(header: GgufHeader, architecture: str) -> dict[str, Any]:
+def layers_of(header: GgufHeader) -> int:
+    """Layers that generate; those behind them predict further tokens, and are not used.
+
+    Raises:
+        ModelError: there are none.
+    """
+    prefix = str(header.metadata.get("general.architecture")) + "."
+    layers = integer(header.metadata, prefix + "block_count")
+    return layers - count(header.metadata, prefix + "nextn_predict_layers")
+
+
+def _own_keys(header: GgufHeader, name: str, architecture: Architecture) -> dict[str, Any]:
     """The keys of the architecture, without its name in front; all of them known."""
-    prefix = architecture + "."
+    prefix = name + "."
     own = {k.removeprefix(prefix): v for k, v in header.metadata.items() if k.startswith(prefix)}
+    read = {*_DIRECT, *_READ, *_IGNORED, *architecture.keys, *architecture.read}
+    if architecture.window:
+        read |= _READ_WITH_WINDOWS
+    if architecture.plain_in_windows:
+        read.add("rope.freq_base_swa")
+    neutral = {**_NEUTRAL, **architecture.accepts}
     for key, found in own.items():
-        neutral = key in _NEUTRAL and _NEUTRAL[key] in (None, found)
-        if not neutral and key not in _DIRECT and key not in _READ:
+        if key not in read and (isinstance(found, np.ndarray) or found not in neutral.get(key, ())):
             raise ModelError(f"GGUF metadata {prefix}{key}={found!r} is not supported")
     return own
 
 
-def _kv_heads(own: Config) -> Any:
+def _kv_heads(own: Own) -> Any:
     """One number; some files repeat it for every layer."""
     found = own.get("attention.head_count_kv")
     if not isinstance(found, np.ndarray):
@@ -105,42 +140,40 @@ def _vocab_size(header: GgufHeader) -> int:
     return header.tensors["token_embd.weight"].shape[0]
 
 
-def _rope(own: Config, files: ModelFiles) -> dict[str, Any]:
-    rope: dict[str, Any] = {"rope_theta": number(own, "rope.freq_base", default=10000.0)}
-    kind = own.get("rope.scaling.type", "linear" if "rope.scale_linear" in own else "none")
-    rope["rope_type"] = "default" if kind == "none" else kind
-    if kind != "none":
-        rope["factor"] = number(own, "rope.scaling.factor", "rope.scale_linear")
-    attention = own.get("rope.scaling.attn_factor", own.get("rope.scaling.yarn_attn_factor", 1.0))
-    if kind == "yarn":
-        rope |= _yarn(own, rope["factor"], attention)
-    elif attention != 1.0:
-        raise ModelError(f"GGUF metadata rope.scaling.attn_factor={attention} needs type yarn")
-    if "rope_freqs.weight" in files.gguf.tensors:
-        rope["freq_factors"] = _read_floats(files, "rope_freqs.weight")
-    return rope
+def _windows(architecture: Architecture, own: Own, layers: int) -> dict[str, Any]:
+    """`sliding_window`, and what each layer sees where not all see everything."""
+    if architecture.window is None:
+        return {"sliding_window": None}
+    length = own.get("attention.sliding_window")
+    chunked = architecture.window == "chunked_attention"
+    if chunked and length == 0:
+        raise ModelError("GGUF metadata attention.sliding_window=0: chunks are expected")
+    if not length and not chunked:
+        return {"sliding_window": None, "layer_types": ["full_attention"] * layers}
+    pattern = own.get("attention.sliding_window_pattern", architecture.every)
+    if isinstance(pattern, np.ndarray):
+        seeing_part = [bool(part) for part in pattern.tolist()]
+    else:
+        seeing_part = [not pattern or n % pattern < pattern - 1 for n in range(layers)]
+    names = [architecture.window if part else "full_attention" for part in seeing_part]
+    return {"sliding_window": None if chunked else length, "layer_types": names}
 
 
-def _yarn(own: Config, factor: float, attention: float) -> dict[str, Any]:
-    """GGUF's attention factor multiplies YaRN's own; Transformers' replaces it."""
-    names = {
-        "original_context_length": "original_max_position_embeddings",
-        "yarn_beta_fast": "beta_fast",
-        "yarn_beta_slow": "beta_slow",
-    }
-    found = {new: own.get(f"rope.scaling.{old}") for old, new in names.items()}
-    if attention != 1.0:
-        found["attention_factor"] = attention * (0.1 * math.log(max(factor, 1.0)) + 1.0)
-    return found
-
-
-def _read_floats(files: ModelFiles, name: str) -> list[float]:
-    tensor = files.gguf.tensors[name]
-    if tensor.type.name != "F32":
-        raise ModelError(f"{files.path}: {name} must be F32, got {tensor.type.name}")
-    count = math.prod(tensor.shape)
-    floats: list[float] = np.fromfile(files.path, "<f4", count, offset=tensor.offset).tolist()
-    return floats
+def _heads(architecture: Architecture, own: Own) -> dict[str, Any]:
+    """K and V of one width, rotary positions over the whole head, unless a part may turn."""
+    default = integer(own, "embedding_length") // integer(own, "attention.head_count")
+    head_dim = integer(own, "attention.key_length", default=default)
+    turning = integer(own, "rope.dimension_count", default=head_dim)
+    checked = {"attention.value_length": own.get("attention.value_length", head_dim)}
+    if not architecture.partial:
+        checked["rope.dimension_count"] = turning
+    for key, found in checked.items():
+        if found != head_dim:
+            raise ModelError(f"GGUF metadata {key}={found} differs from the heads' {head_dim}")
+    if turning == head_dim:
+        return {"head_dim": head_dim, "partial_rotary_factor": None}
+    # The next number above, so that no rounding makes it one element less.
+    return {"head_dim": head_dim, "partial_rotary_factor": math.nextafter(turning / head_dim, 1)}
 
 
 def _special_tokens(header: GgufHeader) -> dict[str, Any]:
@@ -150,12 +183,3 @@ def _special_tokens(header: GgufHeader) -> dict[str, Any]:
         "eos_token_id": list(dict.fromkeys(token for token in found if token is not None)),
         "bos_token_id": header.metadata.get("tokenizer.ggml.bos_token_id"),
     }
-
-
-def _check_heads(config: dict[str, Any], own: Config) -> None:
-    """Rotary positions over the whole head, K and V of one width: what the families here have."""
-    default = integer(config, "hidden_size") // integer(config, "num_attention_heads")
-    head_dim = config.setdefault("head_dim", default)
-    for key in ("attention.value_length", "rope.dimension_count"):
-        if own.get(key, head_dim) != head_dim:
-            raise ModelError(f"GGUF metadata {key}={own[key]} differs from the heads' {head_dim}")

@@ -47,7 +47,7 @@ def _group(config: Config, kv_dtype: str, kind: KVKind, layers: list[int]) -> KV
     name = kind if window is None else f"{kind}-{window}"
     if kind == "state":
         _refuse_scales(kv_dtype, "recurrent states")
-        size = state_bytes(config, ITEMSIZE[kv_dtype]) * len(layers)
+        size = state_bytes(config) * len(layers)
         return KVGroup(name=name, kind=kind, layers=tuple(layers), state_bytes=size)
     return KVGroup(
         name=name,

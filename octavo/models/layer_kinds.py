@@ -69,7 +69,16 @@ def layer_kinds(config: Config) -> tuple[Kinds, ...]:
 
 
 def layer_count(config: Config) -> int:
-    return integer(config, "num_hidden_layers", "n_layer", "n_layers", "num_layers")
+    """As it is said; else as many as are listed."""
+    listed = value(config, *_LISTS) or None
+    known = len(listed) if isinstance(listed, (list, tuple, str)) else None
+    return integer(config, "num_hidden_layers", "n_layer", "n_layers", "num_layers", default=known)
+
+
+def listed_type(config: Config, layer: int) -> Any:
+    """What the config's list calls a layer; None where it has no list."""
+    listed = value(config, *_LISTS)
+    return None if listed is None else listed[layer]
 
 
 def window_length(config: Config, kind: KVKind) -> int | None:

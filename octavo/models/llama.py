@@ -1,20 +1,27 @@
-"""Llama 2, 3 and 3.x, SmolLM2, and Mistral."""
+"""Llama 2, 3 and 3.x, SmolLM, Mistral and Ministral."""
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from octavo.base.errors import ModelError
-from octavo.models.config import Config, flag
-from octavo.models.decoder import Traits, decoder
-from octavo.models.spec import ModelSpec
+from octavo.models.config import Config, flag, integer, integers, number
+from octavo.models.decoder import Build, Traits, decoder
+from octavo.models.rope import rope_parameters, rope_spec
+from octavo.models.spec import AttentionSpec, ModelSpec, RopeSpec, TemperSpec
 
 
 def llama(config: Config, kv_dtype: str) -> ModelSpec:
     """Biases are optional; `pretraining_tp` only splits the same products and is of no account."""
     if config.get("sliding_window") is not None:
         raise ModelError("config: sliding_window is not supported for llama")
-    bias = flag(config, "attention_bias")
-    traits = Traits(qkv_bias=bias, o_bias=bias, mlp_bias=flag(config, "mlp_bias"))
-    return decoder("llama", config, kv_dtype, traits)
+    return decoder("llama", config, kv_dtype, _biased(config))
+
+
+def smollm3(config: Config, kv_dtype: str) -> ModelSpec:
+    """Some layers have no rotary positions."""
+    traits = replace(_biased(config), rope=_rope_of_listed, understood=("no_rope_layers",))
+    return decoder("smollm3", config, kv_dtype, traits)
 
 
 def mistral(config: Config, kv_dtype: str) -> ModelSpec:
@@ -22,3 +29,35 @@ def mistral(config: Config, kv_dtype: str) -> ModelSpec:
     if config.get("layer_types") is not None:
         raise ModelError("config: layer_types is not supported for mistral")
     return decoder("mistral", config, kv_dtype, Traits())
+
+
+def ministral(config: Config, kv_dtype: str) -> ModelSpec:
+    """Windows in some layers."""
+    return decoder("ministral", config, kv_dtype, Traits())
+
+
+def ministral3(config: Config, kv_dtype: str) -> ModelSpec:
+    """Queries are tempered beyond the original context."""
+    return decoder("ministral3", config, kv_dtype, Traits(mixers=_tempered))
+
+
+def _biased(config: Config) -> Traits:
+    bias = flag(config, "attention_bias")
+    return Traits(qkv_bias=bias, o_bias=bias, mlp_bias=flag(config, "mlp_bias"))
+
+
+def _rope_of_listed(build: Build, layer: int) -> RopeSpec | None:
+    """`no_rope_layers` has 1 where a layer turns, or every so many layers does not."""
+    listed = integers(build.config, "no_rope_layers")
+    interval = integer(build.config, "no_rope_layer_interval", default=4)
+    turns = listed[layer] if listed else (layer + 1) % interval
+    return rope_spec(build.config, build.head_dim) if turns else None
+
+
+def _tempered(build: Build, layer: int) -> tuple[AttentionSpec]:
+    rope, attention = rope_parameters(build.config), build.attention(layer)
+    if "llama_4_scaling_beta" not in rope:
+        return (attention,)
+    scale = number(rope, "llama_4_scaling_beta")
+    length = number(rope, "original_max_position_embeddings")
+    return (replace(attention, temper=TemperSpec(scale, length, 0.0)),)

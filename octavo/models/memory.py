@@ -6,6 +6,8 @@
 Layers of equal KV are cut into groups of equally many, so that all kinds of attention share one
 pool and no memory is set aside for one that another could use. Where layers differ in bytes, each
 kind has its own pool, cut for sequences of the longest length.
+
+        | null | two of each sequence that runs | others, to be found again |   a pool of states
 """
 
 from __future__ import annotations
@@ -14,7 +16,7 @@ from collections.abc import Callable, Iterator
 
 import msgspec
 
-from octavo.base.errors import CapacityError, ModelError
+from octavo.base.errors import CapacityError, ConfigError
 from octavo.base.kv import KVGroup, KVLayout, Pool
 from octavo.base.units import show_bytes
 from octavo.models.spec import ModelSpec
@@ -22,6 +24,8 @@ from octavo.models.spec import ModelSpec
 ITEMSIZE = {"float32": 4, "float16": 2, "bfloat16": 2, "int8": 1}  # bytes
 KV_SCALE_BYTES = {"int8": 4}  # of the scale that a token's K, and its V, has in each KV head
 UNBOUNDED = 2**31  # tokens
+STATE_INTERVAL = 512  # tokens
+FEW_STATES = 4  # kept to be found again, at least
 MOST_PADDING = 0.05  # of a page's bytes that may lie idle so that there are fewer groups
 
 
@@ -47,16 +51,14 @@ def kv_bytes_for(
     *,
     sequences: int = 1,
     chunk: int = UNBOUNDED,
+    state_interval: int = STATE_INTERVAL,
 ) -> int:
     """Bytes of a layout that holds so many sequences of `num_tokens` each, null blocks included.
 
     `chunk`: tokens of a sequence that one step computes, at most.
     """
-    groups, total = equal_pages(groups), 0
-    for page, members in _by_page(groups, block_size).items():
-        each = sum(groups[g].most_blocks(num_tokens, block_size, chunk) for g in members)
-        total += page * (1 + sequences * each)
-    return total
+    cut = _Cut(equal_pages(groups), block_size, chunk, num_tokens, state_interval)
+    return cut.size(sequences * blocks_for(num_tokens, block_size), sequences)
 
 
 def kv_layout(
@@ -66,52 +68,127 @@ def kv_layout(
     *,
     chunk: int = UNBOUNDED,
     longest: int = UNBOUNDED,
+    sequences: int = 1,
+    state_interval: int = STATE_INTERVAL,
 ) -> KVLayout:
     """Cut `budget_bytes` into as many blocks as it holds. Each pool has one null block.
 
+    Where states are kept, two for each sequence that runs come first; if not all of these fit with
+    the longest length, for no more sequences than take half of the budget and leave room for one
+    of that length. Then come blocks of attention, and a state for every `state_interval` tokens in
+    them.
+
     `chunk`: tokens of a sequence that one step computes, at most; `longest`: tokens of one
-    sequence, at most.
+    sequence, at most; `sequences`: that run at once, at most.
 
     Raises:
         CapacityError: not even one block per group fits.
-        ModelError: a group keeps a state, which has no blocks.
+        ConfigError: states are kept at other places than the ends of blocks.
     """
-    for group in groups:
-        if group.kind == "state":
-            raise ModelError(f"KV group {group.name} keeps states: they have no blocks")
-    groups, chunk = equal_pages(groups), min(chunk, longest)
-    pages = _by_page(groups, block_size)
-
-    def usable(num_blocks: int) -> list[int]:
-        """By pool, where a full-attention group has so many: as many as sequences of the longest
-        length take, since longer ones need the more of these the fewer there are."""
-        sequences = -(-num_blocks // blocks_for(longest, block_size))
-        most = [g.most_blocks(num_blocks * block_size, block_size, chunk) for g in groups]
-        return [
-            sum(min(num_blocks, sequences * most[g]) for g in members) for members in pages.values()
-        ]
-
-    def size(num_blocks: int) -> int:
-        blocks = zip(pages, usable(num_blocks), strict=True)
-        return sum(page * (1 + count) for page, count in blocks)
-
-    if size(1) > budget_bytes:
-        raise CapacityError(
-            f"the KV cache needs at least {show_bytes(size(1))} for one block of {block_size} "
-            f"tokens, but has {show_bytes(budget_bytes)}; use --kv-memory {_setting(size(1))}"
+    chunk = min(chunk, longest)
+    cut = _Cut(equal_pages(groups), block_size, chunk, longest, state_interval)
+    if cut.state_bytes and state_interval % block_size:
+        raise ConfigError(
+            f"state_interval must be a multiple of block_size ({block_size}), got {state_interval}"
         )
-    counts = usable(_largest(budget_bytes, lambda n: size(n) <= budget_bytes))
-    if len(pages) == 1:
-        counts = [budget_bytes // next(iter(pages)) - 1]
+    least = cut.size(1, 1)
+    if least > budget_bytes:
+        raise CapacityError(
+            f"the KV cache needs at least {show_bytes(least)} for {cut.least()}, but has "
+            f"{show_bytes(budget_bytes)}; use --kv-memory {_setting(least)}"
+        )
+    running = _largest(sequences, lambda n: n == 1 or cut.can_run(n, budget_bytes))
     return KVLayout(
         block_size=block_size,
-        groups=groups,
-        pools=tuple(
-            Pool(page_bytes=page, num_blocks=count + 1, groups=tuple(members))
-            for (page, members), count in zip(pages.items(), counts, strict=True)
-        ),
+        groups=cut.groups,
+        pools=cut.pools(budget_bytes, running),
         chunk=chunk,
+        state_interval=state_interval,
     )
+
+
+class _Cut:
+    """How many blocks each pool has, and how many bytes that is, where a full-attention group has
+    `blocks` and so many sequences are `running`. Both only grow with either."""
+
+    def __init__(
+        self,
+        groups: tuple[KVGroup, ...],
+        block_size: int,
+        chunk: int,
+        longest: int,
+        state_interval: int,
+    ) -> None:
+        self.groups = groups
+        self.pages = _by_page(groups, block_size)
+        self.states = [g for g, group in enumerate(groups) if group.is_state]
+        self.state_bytes = sum(groups[g].state_bytes for g in self.states)
+        self._size, self._chunk, self._interval = block_size, chunk, state_interval
+        self._longest = blocks_for(longest, block_size)
+
+    def usable(self, blocks: int) -> list[int]:
+        """By page: as many as sequences of the longest length take, since longer ones need the more
+        of these the fewer there are."""
+        sequences = -(-blocks // self._longest)
+        tokens, size = blocks * self._size, self._size
+        most = [group.most_blocks(tokens, size, self._chunk) for group in self.groups]
+        return [
+            sum(min(blocks, sequences * most[g]) for g in members)
+            for members in self.pages.values()
+        ]
+
+    def num_states(self, blocks: int, running: int) -> int:
+        """Of each state group, the null block included: two for each sequence, and one for every
+        interval of tokens, but for no more bytes than attention keeps of the same tokens."""
+        intervals = -(-blocks * self._size // self._interval)
+        if self.pages:
+            intervals = min(intervals, self._attention(blocks) // self.state_bytes)
+        return 1 + 2 * running + max(FEW_STATES, intervals)
+
+    def size(self, blocks: int, running: int) -> int:
+        states = self.num_states(blocks, running) if self.states else 0
+        return self._attention(blocks) + states * self.state_bytes
+
+    def can_run(self, sequences: int, budget: int) -> bool:
+        """Whether there is memory for so many of the longest sequences; or their states leave half
+        of it, and room for one of these."""
+        if self.size(sequences * self._longest, sequences) <= budget:
+            return True
+        half = 4 * sequences * self.state_bytes <= budget
+        return half and self.size(self._longest, sequences) <= budget
+
+    def pools(self, budget: int, running: int) -> tuple[Pool, ...]:
+        """As many blocks as a budget holds: pools of attention, then one for each state group."""
+        if not self.pages:
+            return self._state_pools(budget // self.state_bytes)
+        blocks = _largest(budget, lambda n: self.size(n, running) <= budget)
+        states = self.num_states(blocks, running) if self.states else 0
+        counts = [1 + count for count in self.usable(blocks)]
+        if len(self.pages) == 1:  # windows may take what is left, too
+            counts = [(budget - states * self.state_bytes) // next(iter(self.pages))]
+        attention = (
+            Pool(page_bytes=page, num_blocks=count, groups=tuple(members))
+            for (page, members), count in zip(self.pages.items(), counts, strict=True)
+        )
+        return (*attention, *self._state_pools(states))
+
+    def least(self) -> str:
+        """What the smallest cache holds, in words."""
+        block = f"one block of {self._size} tokens"
+        if not self.states:
+            return block
+        states = f"{self.num_states(1, 1)} states"
+        return f"{block} and {states}" if self.pages else states
+
+    def _state_pools(self, count: int) -> tuple[Pool, ...]:
+        return tuple(
+            Pool(page_bytes=self.groups[g].state_bytes, num_blocks=count, groups=(g,))
+            for g in self.states
+        )
+
+    def _attention(self, blocks: int) -> int:
+        counts = zip(self.pages, self.usable(blocks), strict=True)
+        return sum(page * (1 + count) for page, count in counts)
 
 
 def check_fit(layout: KVLayout, budget_bytes: int, max_model_len: int) -> None:
@@ -119,7 +196,13 @@ def check_fit(layout: KVLayout, budget_bytes: int, max_model_len: int) -> None:
     what is needed, what there is, and the smallest changes that would fit."""
     if layout.sequences(max_model_len):
         return
-    needed = kv_bytes_for(layout.groups, layout.block_size, max_model_len, chunk=layout.chunk)
+    needed = kv_bytes_for(
+        layout.groups,
+        layout.block_size,
+        max_model_len,
+        chunk=layout.chunk,
+        state_interval=layout.state_interval,
+    )
     raise CapacityError(
         f"one sequence of {max_model_len} tokens needs {show_bytes(needed)} of KV cache, which has "
         f"{show_bytes(budget_bytes)}; use --kv-memory {_setting(needed)} "
@@ -135,12 +218,14 @@ def longest_sequence(layout: KVLayout) -> int | None:
 
 
 def equal_pages(groups: tuple[KVGroup, ...]) -> tuple[KVGroup, ...]:
-    """Groups of several kinds whose layers keep equally many bytes, cut into groups of equally
-    many layers; the last of a kind may have fewer, and its pages a part that lies idle."""
-    sizes = {group.bytes_per_token / max(1, len(group.layers)) for group in groups}
-    if len(groups) == 1 or len(sizes) > 1:
+    """Groups of several kinds of attention whose layers keep equally many bytes, cut into groups
+    of equally many layers; the last of a kind may have fewer, and its pages a part that lies
+    idle."""
+    kinds = [group for group in groups if not group.is_state]
+    sizes = {group.bytes_per_token / max(1, len(group.layers)) for group in kinds}
+    if len(kinds) < 2 or len(sizes) > 1:
         return groups
-    counts = [len(group.layers) for group in groups]
+    counts = [len(group.layers) for group in kinds]
     several = next(
         size
         for size in range(max(counts), 0, -1)
@@ -150,6 +235,9 @@ def equal_pages(groups: tuple[KVGroup, ...]) -> tuple[KVGroup, ...]:
 
 
 def _cut(group: KVGroup, size: int) -> Iterator[KVGroup]:
+    if group.is_state:
+        yield group
+        return
     for start in range(0, len(group.layers), size):
         layers = group.layers[start : start + size]
         share = group.bytes_per_token * len(layers) // len(group.layers)
@@ -157,10 +245,13 @@ def _cut(group: KVGroup, size: int) -> Iterator[KVGroup]:
 
 
 def _by_page(groups: tuple[KVGroup, ...], block_size: int) -> dict[int, list[int]]:
-    """Groups by the bytes of their pages; a kind that was cut has the pages of its first part."""
+    """Groups of attention by the bytes of their pages; a kind that was cut has the pages of its
+    first part."""
     members: dict[int, list[int]] = {}
     first: dict[str, int] = {}
     for index, group in enumerate(groups):
+        if group.is_state:
+            continue
         page = first.setdefault(group.name, group.page_bytes(block_size))
         members.setdefault(page, []).append(index)
     return members

@@ -21,6 +21,7 @@ def memory_table(
     weight_format: str,
     kv_dtype: str,
     max_model_len: int,
+    max_num_seqs: int,
     runner: str,
 ) -> str:
     """Drawn text, several lines; `runner` is what computes."""
@@ -33,7 +34,12 @@ def memory_table(
         ),
         ("KV per token", show_bytes(kv_bytes_per_token(layout.groups)), kv_dtype),
         *_group_rows(layout),
-        *(("KV blocks", f"{pool.num_blocks - 1:,}", _users(layout, pool)) for pool in layout.pools),
+        *(
+            ("KV blocks", f"{pool.num_blocks - 1:,}", _users(layout, pool))
+            for pool in layout.pools
+            if pool not in layout.state_pools
+        ),
+        *_state_rows(layout, max_num_seqs),
         ("KV tokens", "any" if longest is None else f"{longest:,}", "of one sequence"),
         ("KV total", show_bytes(layout.total_bytes), "null blocks included"),
         (
@@ -48,7 +54,7 @@ def memory_table(
 
 def _group_rows(layout: KVLayout) -> Iterator[_Row]:
     """A row for each kind of attention, which may have been cut into several groups."""
-    for name in dict.fromkeys(group.name for group in layout.groups):
+    for name in dict.fromkeys(group.name for group in layout.groups if not group.is_state):
         numbers = [g for g, group in enumerate(layout.groups) if group.name == name]
         page = layout.pools[layout.pool_of(numbers[0])].page_bytes
         layers = sum(len(layout.groups[g].layers) for g in numbers)
@@ -57,8 +63,19 @@ def _group_rows(layout: KVLayout) -> Iterator[_Row]:
         yield "KV block", show_bytes(page), what
 
 
+def _state_rows(layout: KVLayout, max_num_seqs: int) -> Iterator[_Row]:
+    """How large a state is, and what the states are for."""
+    running = min(max_num_seqs, layout.most_sequences)
+    for pool in layout.state_pools:
+        [group] = (layout.groups[g] for g in pool.groups)
+        yield "state", show_bytes(pool.page_bytes), f"{len(group.layers)} layers, float32"
+        others = f"{pool.num_blocks - 1 - 2 * running:,} to be found again"
+        what = f"usable: 2 for each of {running:,} sequences, {others}"
+        yield "states", f"{pool.num_blocks - 1:,}", what
+
+
 def _users(layout: KVLayout, pool: Pool) -> str:
-    if len(layout.pools) == 1:
+    if len(layout.pools) == 1 + len(layout.state_pools):
         return "usable"
     return f"usable by {', '.join(layout.groups[g].name for g in pool.groups)}"
 

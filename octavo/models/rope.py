@@ -16,7 +16,16 @@ from octavo.base.errors import ModelError
 from octavo.models.config import Config, flag, integer, number, section, value
 from octavo.models.spec import RopeSpec
 
-_COMMON = {"rope_type", "type", "rope_theta", "partial_rotary_factor", "freq_factors", "finetuned"}
+_COMMON = {
+    "rope_type",
+    "type",
+    "rope_theta",
+    "partial_rotary_factor",
+    "freq_factors",
+    "finetuned",
+    "max_position_embeddings",
+    "llama_4_scaling_beta",  # a matter of queries, not of angles
+}
 _OWN = {
     "default": {"factor"},  # some files keep the factor of a scaling that is off
     "linear": {"factor", "original_max_position_embeddings"},
@@ -36,50 +45,71 @@ _OWN = {
         "mscale_all_dim",
         "truncate",
     },
+    "longrope": {
+        "factor",
+        "short_factor",
+        "long_factor",
+        "attention_factor",
+        "short_mscale",
+        "long_mscale",
+        "original_max_position_embeddings",
+    },
 }
 
 
-def rope_parameters(config: Config) -> dict[str, Any]:
+def rope_parameters(config: Config, layer_type: str | None = None) -> dict[str, Any]:
     """The parameters in one dictionary, whichever style the config is written in.
 
-    Transformers 5 has `rope_parameters` with the theta inside; before, `rope_theta` stood beside
-    an optional `rope_scaling`. `rope_scaling` wins where a file has both, as it does there.
+    Transformers 5 has `rope_parameters` with the theta inside, or such an object for each type of
+    layer; before, `rope_theta` stood beside an optional `rope_scaling`. `rope_scaling` wins where
+    a file has both, as it does there.
 
     Raises:
         ModelError: the rope type or one of its parameters is unknown.
     """
     found = section(config, "rope_scaling") or section(config, "rope_parameters") or {}
-    rope = {"rope_theta": config.get("rope_theta"), **found}
+    if "full_attention" in found:
+        found = section(found, layer_type or "full_attention") or {}
+    partial = value(config, "partial_rotary_factor", "rotary_pct")
+    rope = {
+        "rope_theta": value(config, "rope_theta", "rotary_emb_base"),
+        "partial_rotary_factor": partial,
+        **found,
+    }
     rope = {name: entry for name, entry in rope.items() if entry is not None}
     kind = rope.setdefault("rope_type", rope.get("type", "default"))
+    kind = rope["rope_type"] = {"su": "longrope"}.get(kind, kind) if isinstance(kind, str) else kind
     if not isinstance(kind, str) or kind not in _OWN:
         raise ModelError(f"config: rope type {kind!r} is not supported; known: {', '.join(_OWN)}")
     for name in rope.keys() - _COMMON - _OWN[kind]:
         raise ModelError(f"config: {name} is not known for rope type {kind!r}")
-    if rope.get("partial_rotary_factor", 1) != 1:
-        raise ModelError("config: partial_rotary_factor other than 1 is not supported")
     return rope
 
 
-def rope_spec(config: Config, head_dim: int) -> RopeSpec:
-    """Frequencies for heads of `head_dim` elements.
+def rope_spec(config: Config, head_dim: int, layer_type: str | None = None) -> RopeSpec:
+    """Frequencies for heads of `head_dim` elements, or the part of them that turns; in layers of
+    `layer_type` where the config tells types apart.
 
-    Sources: RoFormer (arXiv 2104.09864), YaRN (arXiv 2309.00071), Llama 3.1's release notes.
+    Sources: RoFormer (arXiv 2104.09864), YaRN (arXiv 2309.00071), LongRoPE (arXiv 2402.13753),
+    Llama 3.1's release notes.
 
     Raises:
         ModelError: the rope type is unknown, or a parameter is missing, unknown or impossible.
     """
-    if head_dim % 2:
-        raise ModelError(f"config: head_dim must be even for rotary positions, got {head_dim}")
-    rope = {"original_max_position_embeddings": None, **rope_parameters(config)}
+    rope = {"original_max_position_embeddings": None, **rope_parameters(config, layer_type)}
+    turning = int(head_dim * number(rope, "partial_rotary_factor", default=1.0))
+    if turning % 2 or not 0 < turning <= head_dim:
+        raise ModelError(f"config: {turning} of head_dim {head_dim} cannot turn in pairs")
+    longest = integer(config, "max_position_embeddings")
     if rope["original_max_position_embeddings"] is None:
-        rope["original_max_position_embeddings"] = integer(config, "max_position_embeddings")
+        rope["original_max_position_embeddings"] = longest
     outer = value(config, "original_max_position_embeddings")
-    if outer is not None and rope["rope_type"] in ("llama3", "yarn"):
+    if outer is not None and rope["rope_type"] in ("llama3", "yarn", "longrope"):
         rope["original_max_position_embeddings"] = outer
+    rope["max_position_embeddings"] = longest
     scale = _SCALINGS[rope["rope_type"]]
-    inv_freq, attention_factor = scale(rope, _plain(rope, head_dim))
-    return RopeSpec(head_dim, tuple(inv_freq.tolist()), attention_factor)
+    inv_freq, attention_factor = scale(rope, _plain(rope, turning))
+    return RopeSpec(turning, tuple(inv_freq.tolist()), attention_factor)
 
 
 def scaled_length(config: Config) -> int:
@@ -146,6 +176,23 @@ def _yarn(rope: Config, inv_freq: np.ndarray) -> tuple[np.ndarray, float]:
     return interpolated * (1 - keep) + inv_freq * keep, _yarn_attention(rope, factor)
 
 
+def _longrope(rope: Config, inv_freq: np.ndarray) -> tuple[np.ndarray, float]:
+    """A factor for each frequency: those for long contexts where the model is used beyond its
+    original one. One choice holds for all lengths, since what is cached must not turn about."""
+    original = number(rope, "original_max_position_embeddings")
+    longest = number(rope, "max_position_embeddings")
+    which = "long" if longest > original else "short"
+    factors = rope.get(f"{which}_factor")
+    if not isinstance(factors, list) or len(factors) != len(inv_freq):
+        raise ModelError(f"config: {which}_factor must be {len(inv_freq)} numbers")
+    factor = number(rope, "factor", default=longest / original)
+    attention = value(rope, "attention_factor", f"{which}_mscale")
+    if attention is None:
+        spread = math.log(factor) / math.log(original)
+        attention = math.sqrt(1 + spread) if factor > 1 else 1.0
+    return inv_freq / np.asarray(factors, np.float32), float(attention)
+
+
 def _yarn_range(rope: Config, dim: int) -> tuple[float, float]:
     """Dimensions that turn `beta_fast` and `beta_slow` times within the original context."""
     theta = number(rope, "rope_theta", default=10000.0)
@@ -177,4 +224,5 @@ _SCALINGS: dict[str, Callable[[Config, np.ndarray], tuple[np.ndarray, float]]] =
     "linear": _linear,
     "llama3": _llama3,
     "yarn": _yarn,
+    "longrope": _longrope,
 }

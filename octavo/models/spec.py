@@ -18,7 +18,9 @@ from typing import Any, Literal, TypeAlias
 
 from octavo.base.kv import KVGroup
 
-Activation = Literal["silu", "gelu", "gelu_tanh", "relu", "relu2", "swiglu_clipped"]
+Activation = Literal["silu", "gelu", "gelu_tanh", "relu", "relu2", "swiglu_oai"]
+
+SWIGLU_ALPHA, SWIGLU_LIMIT = 1.702, 7.0  # of "swiglu_oai", the gate of gpt-oss
 
 
 # ---- parameters ----
@@ -28,16 +30,16 @@ Activation = Literal["silu", "gelu", "gelu_tanh", "relu", "relu2", "swiglu_clipp
 class Part:
     """Where a parameter lies inside a tensor of the checkpoint: a matrix, or several.
 
-    Of entry `index` where there are three axes, turned around where it is `transposed`, rows
-    `start` to `start + take` are taken, and again `every` rows later. Then, where heads of
-    `halved[0]` rows have `halved[2]` rotary rows from `halved[1]` on, neighbours of which turn
-    together, these are put in halves: 0 2 4 ... 1 3 5 ...
+    Of entry `index` along the first axis, if there is one, rows `start` to `start + take` are
+    taken, and again `every` rows later; the matrix is `turned` around before that, or after. Then,
+    where heads of `halved[0]` rows have `halved[2]` rotary rows from `halved[1]` on, neighbours of
+    which turn together, these are put in halves: 0 2 4 ... 1 3 5 ...
     """
 
     tensor: str
     shape: tuple[int, ...]  # of the tensor
     index: int | None = None
-    transposed: bool = False
+    turned: Literal["before", "after"] | None = None
     start: int = 0
     take: int | None = None
     every: int | None = None
@@ -46,16 +48,23 @@ class Part:
 
 @dataclass(frozen=True)
 class ParamSpec:
-    """A parameter under a name of its own: a tensor of the checkpoint, or part of one."""
+    """A parameter under a name of its own: a tensor of the checkpoint, part of one, or several
+    equal ones `joined` along their first axis."""
 
     name: str
     shape: tuple[int, ...]
     part: Part | None = None
+    joined: tuple[str, ...] = ()
 
     @property
-    def tensor(self) -> tuple[str, tuple[int, ...]]:
+    def tensors(self) -> dict[str, tuple[int, ...]]:
         """Name and shape of what the checkpoint must have."""
-        return (self.part.tensor, self.part.shape) if self.part else (self.name, self.shape)
+        if self.part is not None:
+            return {self.part.tensor: self.part.shape}
+        if self.joined:
+            each = (self.shape[0] // len(self.joined), *self.shape[1:])
+            return dict.fromkeys(self.joined, each)
+        return {self.name: self.shape}
 
 
 @dataclass(frozen=True)
@@ -177,7 +186,7 @@ class LatentAttentionSpec:
     attend: AttendSpec  # one KV head of rotary + latent columns; values are the latent
     q_down: LinearSpec | None  # queries pass a latent of their own
     q_down_norm: NormSpec | None
-    q_rotary: LinearSpec  # [num_heads * rotary]
+    q_rotary: tuple[LinearSpec, ...]  # of each head: [rotary]
     q_plain: LinearSpec  # [num_heads * plain]
     k_rotary: LinearSpec  # [rotary]
     latent: LinearSpec  # [latent]
@@ -442,6 +451,11 @@ class ModelSpec:
     @cached_property
     def _params(self) -> tuple[ParamSpec, ...]:
         return tuple({param.name: param for param in walk(self, ParamSpec)}.values())
+
+    @cached_property
+    def tensors(self) -> dict[str, tuple[int, ...]]:
+        """Name and shape of every tensor that the checkpoint must have."""
+        return {name: shape for p in self.params() for name, shape in p.tensors.items()}
 
     def params(self) -> tuple[ParamSpec, ...]:
         """Every parameter once, in order of use."""

@@ -1,7 +1,7 @@
 """Bytes of the recurrent state that one state layer keeps for one sequence.
 
-A state is a matrix that sums up everything seen, kept in float32 since errors would add up over
-the whole sequence, and the last `kernel - 1` inputs of a short convolution, kept in the KV dtype.
+A state is a matrix that sums up everything seen, and the last `kernel - 1` inputs of a short
+convolution. Both are float32, whatever KV is kept in: errors would add up over the whole sequence.
 """
 
 from __future__ import annotations
@@ -15,14 +15,13 @@ _MAMBA2_HEADS = ("mamba_n_heads", "mamba_num_heads", "n_mamba_heads")
 _MAMBA2_HEAD_DIM = ("mamba_d_head", "mamba_head_dim", "mamba_headdim")
 
 
-def state_bytes(config: Config, itemsize: int) -> int:
-    """Bytes of one layer, one sequence; `itemsize` is the KV dtype's, in bytes.
+def state_bytes(config: Config) -> int:
+    """Bytes of one layer, one sequence.
 
     Raises:
         ModelError: the kind of state is not understood.
     """
-    matrix, convolution = _elements(config)
-    return matrix * _FLOAT32 + convolution * itemsize
+    return sum(_elements(config)) * _FLOAT32
 
 
 def _elements(config: Config) -> tuple[int, int]:

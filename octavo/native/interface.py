@@ -7,7 +7,11 @@ from typing import Protocol, TypeAlias
 
 import numpy as np
 
-Part = tuple["Packed", np.ndarray | None]  # a linear's weights and bias
+# A linear's weights, bias and scale; the same, the first column of its input that it reads, and the
+# column where its outputs go: None is behind the part before.
+Part = tuple["Packed", np.ndarray | None, float]
+PlacedPart = tuple["Packed", np.ndarray | None, float, int, int | None]
+ExpertLinear = tuple["Packed", np.ndarray | None]  # weights and bias of one expert
 
 
 class Pool(Protocol):
@@ -55,15 +59,61 @@ class Program(Protocol):
     def rope(self, inv_freq: Sequence[float], factor: float, axis: int) -> int:
         """cos and sin of a step's positions; what `attention` takes as `rope`."""
 
-    def embed(self, to: int, table: Packed) -> None: ...
+    def embed(self, to: int, table: Packed, scale: float = 1.0) -> None:
+        """A token's row of the table, times `scale`, or its row of `embeddings` as it is."""
 
-    def norm(self, name: str, to: int, source: int, weight: np.ndarray, eps: float) -> None: ...
+    def norm(
+        self,
+        name: str,
+        to: int,
+        source: int,
+        weight: np.ndarray | None,
+        eps: float,
+        *,
+        bias: np.ndarray | None = None,
+        kind: str = "rms",
+        groups: int = 1,
+        add: bool = False,
+        column: int = 0,
+        columns: int | None = None,
+    ) -> None:
+        """RMSNorm ("rms") or LayerNorm ("layer") of `columns` columns from `column` on, in `groups`
+        equal parts, into the same columns of `to`, which may be `source`. Weight and bias are of
+        all columns, or of one part."""
 
-    def linear(self, name: str, to: int, source: int, parts: Sequence[Part], add: bool) -> None: ...
+    def linear(
+        self, name: str, to: int, source: int, parts: Sequence[Part | PlacedPart], add: bool
+    ) -> None:
+        """scale * (x W^T + bias) of each part, or +=. A part reads all columns of `source`, or as
+        many as it has inputs from its first on, a multiple of 32. Outputs fill `to`, unless they
+        were placed."""
 
-    def gated(
-        self, name: str, to: int, source: int, gate: Part, up: Part, activation: str
+    def gated(self, name: str, to: int, source: int, gate: Part, up: Part, activation: str) -> None:
+        """activation(gate) * up; one of "silu", "gelu", "gelu_tanh", "relu", "relu2", "sigmoid"."""
+
+    def activate(self, name: str, buffer: int, activation: str) -> None:
+        """In place; activations as in `gated`."""
+
+    def multiply(self, name: str, to: int, source: int, function: str, *, column: int = 0) -> None:
+        """Column j of `to` *= "none", "silu" or "sigmoid" of column `column` + j of `source`, or
+        of its only one."""
+
+    def soft_cap(self, name: str, buffer: int, cap: float) -> None:
+        """x := cap * tanh(x / cap), in place."""
+
+    def copy(
+        self,
+        name: str,
+        to: int,
+        source: int,
+        *,
+        column: int = 0,
+        source_column: int = 0,
+        columns: int | None = None,
     ) -> None: ...
+
+    def add(self, name: str, to: int, source: int) -> None:
+        """`to` += `source`"""
 
     def attention(
         self,
@@ -83,12 +133,151 @@ class Program(Protocol):
         v_head_dim: int,
         scale: float,
         window: int = 0,
+        chunk: int = 0,
         soft_cap: float = 0.0,
         sinks: np.ndarray | None = None,
         rope: int = -1,
-        q_norm: tuple[np.ndarray, float] | None = None,
-        k_norm: tuple[np.ndarray, float] | None = None,
-    ) -> None: ...
+        q_norm: tuple[np.ndarray | None, float] | None = None,
+        k_norm: tuple[np.ndarray | None, float] | None = None,
+        norm_after_rope: bool = False,
+        temper: tuple[float, float, float] | None = None,
+        value_column: int | None = None,
+    ) -> None:
+        """`source` is q, k and v side by side. A token sees the last `window` tokens, itself too,
+        or those back to a multiple of `chunk`. Norms are RMSNorms over heads: weight and eps.
+
+        `temper` (scale, length, offset): q at position p is multiplied by
+        1 + scale * log(floor((p + offset) / length) + 1) at last.
+
+        `value_column`: V is `v_head_dim` columns of K from there on. Then neither `source` nor the
+        pages have it, and `v_offset` says nothing."""
+
+    def route(
+        self,
+        name: str,
+        source: int,
+        *,
+        top_k: int,
+        scoring: str,
+        normalise: bool,
+        scale: float = 1.0,
+        bias: np.ndarray | None = None,
+        groups: int = 1,
+        top_groups: int = 1,
+        group_score: str = "max",
+    ) -> int:
+        """Which experts each token goes to, by its logits in `source`; what `experts` takes as
+        `routes`. See csrc/routes.h for the names of `scoring` and `group_score`."""
+
+    def experts(
+        self,
+        name: str,
+        to: int,
+        source: int,
+        routes: int,
+        gates: Sequence[ExpertLinear],
+        ups: Sequence[ExpertLinear],
+        downs: Sequence[ExpertLinear],
+        activation: str,
+        *,
+        limit: float = 0.0,
+        alpha: float = 1.702,
+        weigh_input: bool = False,
+    ) -> None:
+        """Adds each token's experts to its row of `to`; without gates, down(activation(up)).
+        `activation`, `limit` and `alpha`: csrc/gating.h. The weight is of the output, or of the
+        input."""
+
+    # Ops with a state, all of it float32: `offset` is where a layer's part begins in a page, in
+    # bytes, and `take` has a table [R, 2] for `group`: the page of each row's state before the
+    # step, 0 where there is none yet, and another one for the state after it.
+
+    def convolve(
+        self,
+        name: str,
+        to: int,
+        source: int,
+        *,
+        memory: Memory,
+        page_bytes: int,
+        offset: int,
+        group: int,
+        weight: np.ndarray,
+        bias: np.ndarray | None = None,
+        activation: str = "none",
+        column: int = 0,
+    ) -> None:
+        """`to` [C] := the causal convolution of columns of `source` from `column` on, each alone,
+        with `weight` [C, L], L in 2..8, and `bias` [C]; then `activation`, "none" or "silu". The
+        state is L - 1 inputs."""
+
+    def scan_mamba2(
+        self,
+        name: str,
+        to: int,
+        source: int,
+        steps: int,
+        *,
+        memory: Memory,
+        page_bytes: int,
+        offset: int,
+        group: int,
+        heads: int,
+        head_dim: int,
+        state_size: int,
+        groups: int,
+        a: np.ndarray,
+        d: np.ndarray | None = None,
+        dt_bias: np.ndarray | None = None,
+        dt_limits: tuple[float, float],
+    ) -> None:
+        """`source` holds x [heads, head_dim], B and C [groups, state_size]; `a` [heads] is
+        negative, `d` is [heads] or [heads * head_dim]. `steps` [heads] are changed in place. The
+        state has heads * head_dim * state_size numbers."""
+
+    def scan_mamba1(
+        self,
+        name: str,
+        to: int,
+        source: int,
+        steps: int,
+        bc: int,
+        *,
+        memory: Memory,
+        page_bytes: int,
+        offset: int,
+        group: int,
+        a: np.ndarray,
+        d: np.ndarray,
+    ) -> None:
+        """`source` holds x [inner], `bc` B and C [state_size]; `a` [inner, state_size] is
+        negative, `d` is [inner]. `steps` [inner], their bias added, are changed in place. The
+        state has inner * state_size numbers."""
+
+    def gated_delta(
+        self,
+        name: str,
+        to: int,
+        source: int,
+        decay: int,
+        beta: int,
+        *,
+        memory: Memory,
+        page_bytes: int,
+        offset: int,
+        group: int,
+        key_heads: int,
+        value_heads: int,
+        key_dim: int,
+        value_dim: int,
+        a: np.ndarray,
+        dt_bias: np.ndarray | None = None,
+        beta_scale: float = 1.0,
+    ) -> None:
+        """`source` holds q and k [key_heads, key_dim] and v [value_heads, value_dim]; `decay` is
+        one a value head, or for each of its key channels too, and so is `dt_bias`; `a`
+        [value_heads] is negative. `decay`, `beta` [value_heads], q and k are changed in place. The
+        state has value_heads * key_dim * value_dim numbers."""
 
     def choose(self, name: str, to: int, source: int) -> None: ...
 
@@ -146,6 +335,9 @@ class Native(Protocol):
     def Memory(self, nbytes: int) -> _Memory: ...
 
     def Program(self, pool: _Pool) -> _Program: ...
+
+    def packed_together(self, format: str, n: int, k: int, count: int) -> list[_Packed]:
+        """Matrices of one shape in one memory, on huge pages even where each is small."""
 
     def panel_bytes(self, format: str, k: int) -> int:
         """Bytes that 16 outputs of `k` inputs take."""

@@ -8,11 +8,12 @@ Inside, K and V lie as the attention kernel reads them; see csrc/kv_pages.h.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import accumulate
 
 from octavo.base.errors import ConfigError
 from octavo.base.kv import KVLayout
-from octavo.models.memory import kv_head_bytes
-from octavo.models.spec import ModelSpec
+from octavo.models.memory import ITEMSIZE, kv_head_bytes
+from octavo.models.spec import AttendSpec, ModelSpec
 from octavo.native.interface import Memory, Native
 from octavo.weights.formats import FLOAT_FORMATS
 
@@ -22,37 +23,45 @@ SUB_BLOCK = 16  # tokens that lie together
 
 @dataclass(frozen=True, slots=True)
 class LayerPages:
-    """Where one layer's K and V lie in the pages of its group."""
+    """Where one layer's K and V, or its state, lie in the pages of its group."""
 
     memory: Memory
     page_bytes: int
-    k_offset: int
-    v_offset: int
     group: int
+    offsets: tuple[int, ...]  # of K, and of V where it is kept; or of the state
 
 
-def allocate(
-    native: Native, spec: ModelSpec, layout: KVLayout, kv_dtype: str
-) -> tuple[list[Memory], list[LayerPages]]:
-    """The pools' memory, and every layer's place in order of layers.
+@dataclass(frozen=True)
+class KVMemory:
+    """The pools' memory, and by layer where its KV and its state lie."""
 
-    Raises:
-        ConfigError: the kernels cannot read blocks of this size.
-    """
+    pools: list[Memory]
+    attention: dict[int, LayerPages]
+    states: dict[int, LayerPages]
+
+
+def allocate(native: Native, spec: ModelSpec, layout: KVLayout, kv_dtype: str) -> KVMemory:
+    """Raises ConfigError where the kernels cannot read blocks of this size."""
     if layout.block_size % SUB_BLOCK:
         raise ConfigError(
             f"block_size must be a multiple of {SUB_BLOCK} on the CPU, got {layout.block_size}"
         )
-    pools = [native.Memory(pool.page_bytes * pool.num_blocks) for pool in layout.pools]
-    places: dict[int, LayerPages] = {}
+    made = KVMemory([native.Memory(p.page_bytes * p.num_blocks) for p in layout.pools], {}, {})
     for g, group in enumerate(layout.groups):
-        pool = layout.pools[layout.pool_of(g)]
-        start = 0
+        pool, start = layout.pool_of(g), 0
+        page_bytes = layout.pools[pool].page_bytes
         for n in group.layers:
-            attention = spec.layers[n].attention
-            slots = attention.num_kv_heads * layout.block_size
-            middle = start + slots * kv_head_bytes(kv_dtype, attention.head_dim)
-            places[n] = LayerPages(pools[layout.pool_of(g)], pool.page_bytes, start, middle, g)
-            start = middle + slots * kv_head_bytes(kv_dtype, attention.v_head_dim)
-        assert start == group.page_bytes(layout.block_size) <= pool.page_bytes, (start, pool)
-    return pools, [places[n] for n in range(len(spec.layers))]
+            if group.kind == "state":
+                places, sizes = made.states, [spec.states[n].kept * ITEMSIZE["float32"]]
+            else:
+                places, sizes = made.attention, _sizes(spec.attends[n], layout, kv_dtype)
+            offsets = tuple(accumulate(sizes, initial=start))
+            places[n] = LayerPages(made.pools[pool], page_bytes, g, offsets[:-1])
+            start = offsets[-1]
+        assert start == group.page_bytes(layout.block_size) <= page_bytes, (start, page_bytes)
+    return made
+
+
+def _sizes(spec: AttendSpec, layout: KVLayout, kv_dtype: str) -> list[int]:
+    slots = spec.num_kv_heads * layout.block_size
+    return [slots * kv_head_bytes(kv_dtype, dim) for dim in spec.kept_dims]

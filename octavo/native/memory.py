@@ -15,7 +15,7 @@ def weight_bytes(native: Native, spec: ModelSpec, formats: Mapping[str, str]) ->
     """Exactly what `native.weights` will allocate for `spec`; a tied head counts once."""
     total = 0
     for param in spec.params():
-        if len(param.shape) == 1:
+        if param.name not in formats:
             total += 4 * math.prod(param.shape)
         else:
             rows, columns = param.shape

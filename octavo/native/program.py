@@ -2,20 +2,44 @@
 
         embed | norm  qkv  attention  o+ | norm  gate*up  down+ | ... | choose  norm  head
 
-Each op here has its torch twin in `layers.decoder`; `o+` and `down+` add to the residual stream.
+Each op here has its torch twin in `layers`; `o+` and `down+` add to the residual stream.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
+from typing import Any
 
-import numpy as np
+from octavo.models.spec import (
+    AttentionSpec,
+    BranchSpec,
+    DeltaSpec,
+    ExpertsSpec,
+    LatentAttentionSpec,
+    LayerSpec,
+    Mamba1Spec,
+    Mamba2Spec,
+    MlpSpec,
+    ModelSpec,
+    ShortConvSpec,
+)
+from octavo.native.attention_ops import attention, latent_attention
+from octavo.native.emitter import Emitter, Target
+from octavo.native.feed_ops import experts, mlp
+from octavo.native.state_ops import delta, mamba1, mamba2, short_conv
 
-from octavo.models.spec import AttentionSpec, LayerSpec, LinearSpec, MlpSpec, ModelSpec, NormSpec
-from octavo.native.interface import Program
-from octavo.native.kv import KV_FORMATS, LayerPages
-from octavo.native.weights import Weights
+# (emitter, index of the layer, spec, buffer that is read, where the result goes)
+OPS: dict[type, Callable[[Emitter, int, Any, int, Target], None]] = {
+    AttentionSpec: attention,
+    LatentAttentionSpec: latent_attention,
+    MlpSpec: mlp,
+    ExpertsSpec: experts,
+    ShortConvSpec: short_conv,
+    Mamba1Spec: mamba1,
+    Mamba2Spec: mamba2,
+    DeltaSpec: delta,
+}
 
 
 @dataclass(frozen=True)
@@ -26,116 +50,46 @@ class Emitted:
     hidden: dict[int, int]  # layer -> [S, hidden] after it, for the layers that were named
 
 
-class Emitter:
-    """Writes a decoder into `program`, op by op. A buffer is a number; layers share them."""
+def emit(made: Emitter, spec: ModelSpec, hidden_of: Collection[int] = ()) -> Emitted:
+    """The whole model; `hidden_of` names layers whose output at chosen tokens is kept."""
+    program = made.program
+    x = made.buffer("stream", spec.hidden_size)
+    last, normed = (program.buffer(spec.hidden_size, True) for _ in range(2))
+    logits = program.buffer(spec.vocab_size, True)
+    hidden = {n: program.buffer(spec.hidden_size, True) for n in hidden_of}
+    program.embed(x, made.weights.matrix(spec.embedding), spec.embedding_scale)
+    for n, layer in enumerate(spec.layers):
+        _layer(made, n, layer, x)
+        if n in hidden:
+            program.choose("choose", hidden[n], x)
+    program.choose("choose", last, x)
+    made.norm(normed, last, spec.norm)
+    made.linear("head", normed, [spec.head], Target(logits, False))
+    if spec.logit_cap is not None:
+        program.soft_cap("cap", logits, spec.logit_cap)
+    return Emitted(logits, hidden)
 
-    def __init__(
-        self,
-        program: Program,
-        spec: ModelSpec,
-        weights: Weights,
-        pages: Sequence[LayerPages],
-        kv_dtype: str,
-        block_size: int,
-    ) -> None:
-        self._program = program
-        self._spec = spec
-        self._weights = weights
-        self._pages = pages
-        self._kv_format = KV_FORMATS[kv_dtype]
-        self._block_size = block_size
-        self._buffers: dict[tuple[str, int], int] = {}
-        self._ropes: dict[object, int] = {}
 
-    def emit(self, hidden_of: Collection[int] = ()) -> Emitted:
-        """The whole model; `hidden_of` names layers whose output at chosen tokens is kept."""
-        spec, program = self._spec, self._program
-        x = self._buffer("stream", spec.hidden_size)
-        last = program.buffer(spec.hidden_size, True)
-        normed = program.buffer(spec.hidden_size, True)
-        logits = program.buffer(spec.vocab_size, True)
-        hidden = {n: program.buffer(spec.hidden_size, True) for n in hidden_of}
-        program.embed(x, self._weights.matrix(spec.embedding))
-        for n, layer in enumerate(spec.layers):
-            self._layer(n, layer, x)
-            if n in hidden:
-                program.choose("choose", hidden[n], x)
-        program.choose("choose", last, x)
-        self._norm(normed, last, spec.norm)
-        self._linear("head", logits, normed, [spec.head])
-        return Emitted(logits, hidden)
+def _layer(made: Emitter, index: int, layer: LayerSpec, x: int) -> None:
+    for block in layer.blocks:
+        inputs = _inputs(made, block, x)
+        for branch, source in zip(block, inputs, strict=True):
+            op = OPS[type(branch.op)]
+            if branch.post_norm is None:
+                op(made, index, branch.op, source, Target(x, True))
+                continue
+            out = made.buffer("branch", made.hidden_size)
+            op(made, index, branch.op, source, Target(out, False))
+            made.norm(x, out, branch.post_norm, add=True)
 
-    def _layer(self, index: int, layer: LayerSpec, x: int) -> None:
-        normed = self._buffer("normed", self._spec.hidden_size)
-        self._norm(normed, x, layer.input_norm)
-        self._attention(index, layer.attention, normed, x)
-        self._norm(normed, x, layer.post_norm)
-        self._mlp(layer.mlp, normed, x)
 
-    def _attention(self, index: int, spec: AttentionSpec, normed: int, x: int) -> None:
-        linears = [spec.q, spec.k, spec.v]
-        qkv = self._buffer("qkv", sum(linear.weight.shape[0] for linear in linears))
-        mixed = self._buffer("mixed", spec.num_heads * spec.v_head_dim)
-        self._linear("qkv", qkv, normed, linears)
-        place = self._pages[index]
-        self._program.attention(
-            mixed,
-            qkv,
-            memory=place.memory,
-            page_bytes=place.page_bytes,
-            k_offset=place.k_offset,
-            v_offset=place.v_offset,
-            block_size=self._block_size,
-            kv_format=self._kv_format,
-            group=place.group,
-            heads=spec.num_heads,
-            kv_heads=spec.num_kv_heads,
-            head_dim=spec.head_dim,
-            v_head_dim=spec.v_head_dim,
-            scale=spec.scale,
-            window=spec.window or 0,
-            rope=self._rope(spec),
-            q_norm=self._head_norm(spec.q_norm),
-            k_norm=self._head_norm(spec.k_norm),
-        )
-        self._linear("o", x, mixed, [spec.o], add=True)
-
-    def _mlp(self, spec: MlpSpec, normed: int, x: int) -> None:
-        weights, inner = self._weights, self._buffer("inner", spec.up.weight.shape[0])
-        self._program.gated(
-            "gate_up",
-            inner,
-            normed,
-            (weights.matrix(spec.gate.weight), weights.bias(spec.gate)),
-            (weights.matrix(spec.up.weight), weights.bias(spec.up)),
-            spec.activation,
-        )
-        self._linear("down", x, inner, [spec.down], add=True)
-
-    def _norm(self, to: int, source: int, spec: NormSpec) -> None:
-        self._program.norm("norm", to, source, self._weights.vector(spec.weight), spec.eps)
-
-    def _linear(
-        self, name: str, to: int, source: int, specs: Sequence[LinearSpec], add: bool = False
-    ) -> None:
-        """Outputs of several linears over the same rows lie side by side."""
-        parts = [(self._weights.matrix(s.weight), self._weights.bias(s)) for s in specs]
-        self._program.linear(name, to, source, parts, add)
-
-    def _head_norm(self, spec: NormSpec | None) -> tuple[np.ndarray, float] | None:
-        return (self._weights.vector(spec.weight), spec.eps) if spec else None
-
-    def _rope(self, spec: AttentionSpec) -> int:
-        """The table of this layer's rotary positions, made once a step; -1: none."""
-        if spec.rope is None:
-            return -1
-        if spec.rope not in self._ropes:
-            rope = spec.rope
-            self._ropes[rope] = self._program.rope(list(rope.inv_freq), rope.attention_factor, 0)
-        return self._ropes[spec.rope]
-
-    def _buffer(self, role: str, width: int) -> int:
-        """Buffers of one role and width are one: layers run one after another."""
-        if (role, width) not in self._buffers:
-            self._buffers[role, width] = self._program.buffer(width, False)
-        return self._buffers[role, width]
+def _inputs(made: Emitter, block: tuple[BranchSpec, ...], x: int) -> list[int]:
+    """What each branch reads: x normed, once for each norm, before anything is added to it."""
+    buffers: dict[Any, int] = {None: x}
+    for branch in block:
+        if branch.norm not in buffers:
+            normed = made.buffer(f"normed {len(buffers)}", made.hidden_size)
+            assert branch.norm is not None
+            made.norm(normed, x, branch.norm)
+            buffers[branch.norm] = normed
+    return [buffers[branch.norm] for branch in block]

@@ -14,6 +14,7 @@ from octavo.native.interface import Native, Packed
 from octavo.native.pack_cache import PackCache
 from octavo.weights.checkpoint import Checkpoint, RawTensor, to_float32
 from octavo.weights.formats import BLOCK_FORMATS, FLOAT_FORMATS, INT8, QUANTISED_FORMATS
+from octavo.weights.parameters import Parameters
 
 _ROWS = 1024  # converted at a time, so that a copy of a large tensor is never made
 
@@ -35,11 +36,11 @@ class Weights:
         watch: Callable[[Iterable[str]], Iterable[str]] = lambda names: names,
     ) -> None:
         self._native = native
-        self._checkpoint = checkpoint
+        self._checkpoint = Parameters(spec, checkpoint)
         params = spec.params()
-        self._vectors = {p.name: self._vector(p.name) for p in params if len(p.shape) == 1}
+        self._vectors = {p.name: self._vector(p.name) for p in params if p.name not in formats}
         matrices = {
-            p.name: native.Packed(formats[p.name], *p.shape) for p in params if len(p.shape) > 1
+            p.name: native.Packed(formats[p.name], *p.shape) for p in params if p.name in formats
         }
         self._matrices = matrices
         self._check_int8()
@@ -63,7 +64,7 @@ class Weights:
         return self._matrices[spec.name]
 
     def vector(self, spec: ParamSpec) -> np.ndarray:
-        """float32 [size]"""
+        """float32, of the parameter's shape"""
         return self._vectors[spec.name]
 
     def bias(self, spec: LinearSpec) -> np.ndarray | None:

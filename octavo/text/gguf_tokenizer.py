@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from enum import IntEnum
 from typing import Any
 
+import numpy as np
 from tokenizers import AddedToken, Regex, decoders, normalizers, pre_tokenizers
 from tokenizers import Tokenizer as Backend
 from tokenizers.models import BPE
@@ -185,17 +186,15 @@ def _merges_from_scores(metadata: Metadata, vocab: dict[str, int]) -> list[tuple
     Sentencepiece (Kudo and Richardson, 2018) joins the neighbours whose union scores best and
     keeps no list of merges; this list makes a merging tokenizer do the same.
     """
-    scores = [float(score) for score in metadata["tokenizer.ggml.scores"]]
-    found = []
-    for (token, id), kind in zip(vocab.items(), _types(metadata), strict=False):
-        if kind not in (TokenType.NORMAL, TokenType.USER_DEFINED):
-            continue
-        for cut in range(1, len(token)):
-            left, right = token[:cut], token[cut:]
-            if left in vocab and right in vocab:
-                found.append((-scores[id], -cut, left, right))
-    found.sort(key=lambda merge: merge[:2])
-    return [(left, right) for _, _, left, right in found]
+    tokens, types = metadata["tokenizer.ggml.tokens"], _types(metadata)
+    best_first = np.argsort(-np.asarray(metadata["tokenizer.ggml.scores"]), kind="stable")
+    merged = (TokenType.NORMAL, TokenType.USER_DEFINED)
+    return [
+        (token[:cut], token[cut:])
+        for token in (tokens[id] for id in best_first.tolist() if types[id] in merged)
+        for cut in range(len(token) - 1, 0, -1)
+        if token[:cut] in vocab and token[cut:] in vocab
+    ]
 
 
 def _types(metadata: Metadata) -> list[int]:

@@ -16,7 +16,7 @@ class DummyCheckpoint(Checkpoint):
     """Normal weights, norms of ones. The same seed and tensor name always give the same values."""
 
     def __init__(self, spec: ModelFacts, seed: int) -> None:
-        self._shapes = {param.name: param.shape for param in spec.params()}
+        self._shapes = spec.tensors
         self._seed = seed
 
     def identity(self) -> str:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-import re
+from collections.abc import Iterator
+from dataclasses import dataclass
 from mmap import ACCESS_READ, mmap
 
 import numpy as np
@@ -12,29 +13,10 @@ from octavo.base.errors import ModelError
 from octavo.files.gguf_header import GgufTensor
 from octavo.files.gguf_types import TensorType
 from octavo.files.model_files import ModelFiles
-from octavo.models.spec import ModelSpec
+from octavo.models.gguf_config import layers_of
+from octavo.models.spec import AttentionSpec, ModelSpec
 from octavo.weights.checkpoint import STORED, Checkpoint, Dtype, RawTensor, file_identity
-
-_WHOLE = {
-    "token_embd": "model.embed_tokens",
-    "output_norm": "model.norm",
-    "output": "lm_head",
-    "rope_freqs": "rope_freqs",
-}
-
-_IN_LAYER = {
-    "attn_norm": "input_layernorm",
-    "attn_q": "self_attn.q_proj",
-    "attn_k": "self_attn.k_proj",
-    "attn_v": "self_attn.v_proj",
-    "attn_output": "self_attn.o_proj",
-    "attn_q_norm": "self_attn.q_norm",
-    "attn_k_norm": "self_attn.k_norm",
-    "ffn_norm": "post_attention_layernorm",
-    "ffn_gate": "mlp.gate_proj",
-    "ffn_up": "mlp.up_proj",
-    "ffn_down": "mlp.down_proj",
-}
+from octavo.weights.gguf_names import PERMUTED, translate
 
 _PLAIN: dict[TensorType, Dtype] = {
     TensorType.F32: "float32",
@@ -45,13 +27,41 @@ _PLAIN: dict[TensorType, Dtype] = {
 _BLOCKS_TOGETHER = 256
 
 
+@dataclass(frozen=True)
+class _Piece:
+    """What a name stands for: a tensor of the file, or some of its rows."""
+
+    tensor: GgufTensor
+    shape: tuple[int, ...]
+    first: int = 0  # elements before it
+
+    @property
+    def offset(self) -> int:
+        return self.tensor.offset + self._bytes(self.first)
+
+    @property
+    def num_bytes(self) -> int:
+        return self._bytes(math.prod(self.shape))
+
+    def _bytes(self, elements: int) -> int:
+        kind = self.tensor.type
+        return elements // kind.block_length * kind.block_bytes
+
+
 class GgufCheckpoint(Checkpoint):
-    """All tensors of a GGUF file; `spec` says how many rows a head has."""
+    """All tensors of a GGUF file; `spec` says how many rows a head has, and a joined tensor's
+    parts."""
 
     def __init__(self, files: ModelFiles, spec: ModelSpec) -> None:
         self._path = files.path
-        self._tensors = {_translate(name): t for name, t in files.gguf.tensors.items()}
-        self._heads = _permuted_heads(spec) if spec.family == "llama" else {}
+        architecture = str(files.gguf.metadata.get("general.architecture"))
+        layers = layers_of(files.gguf)
+        self._pieces = {
+            name: piece
+            for tensor in files.gguf.tensors.values()
+            for name, piece in _pieces(translate(architecture, tensor.name, layers), tensor, spec)
+        }
+        self._heads = _permuted_heads(spec) if architecture in PERMUTED else {}
         with files.path.open("rb") as opened:
             self._data = mmap(opened.fileno(), 0, access=ACCESS_READ)
 
@@ -59,17 +69,16 @@ class GgufCheckpoint(Checkpoint):
         return file_identity(self._path)
 
     def shapes(self) -> dict[str, tuple[int, ...]]:
-        return {name: tensor.shape for name, tensor in self._tensors.items()}
+        return {name: piece.shape for name, piece in self._pieces.items()}
 
     def stored(self, name: str) -> str:
-        kind = self._tensors[name].type
+        kind = self._pieces[name].tensor.type
         return _PLAIN.get(kind, kind.name.lower())
 
     def blocks(self, name: str) -> np.ndarray:
         """A view of the mapped file where the tensor is not permuted."""
-        tensor = self._tensors[name]
-        packed = np.frombuffer(self._data, np.uint8, tensor.num_bytes, tensor.offset)
-        rows = packed.reshape(tensor.shape[0], -1)
+        piece = self._pieces[name]
+        rows = self._packed(piece).reshape(piece.shape[0], -1)
         rows = unpermute(rows, self._heads[name]) if name in self._heads else rows
         rows.flags.writeable = False
         return rows
@@ -80,35 +89,58 @@ class GgufCheckpoint(Checkpoint):
         Raises:
             ModelError: the tensor's type cannot be dequantised.
         """
-        tensor = self._tensors[name]
-        raw = self._plain(tensor) if tensor.type in _PLAIN else self._dequantised(tensor)
+        piece = self._pieces[name]
+        raw = self._plain(piece) if piece.tensor.type in _PLAIN else self._dequantised(piece)
         if name in self._heads:
             raw = RawTensor(raw.dtype, unpermute(raw.array, self._heads[name]))
         raw.array.flags.writeable = False
         return raw
 
-    def _plain(self, tensor: GgufTensor) -> RawTensor:
-        dtype = _PLAIN[tensor.type]
-        flat = np.frombuffer(self._data, STORED[dtype], math.prod(tensor.shape), tensor.offset)
-        return RawTensor(dtype, flat.reshape(tensor.shape))
+    def _packed(self, piece: _Piece) -> np.ndarray:
+        return np.frombuffer(self._data, np.uint8, piece.num_bytes, piece.offset)
 
-    def _dequantised(self, tensor: GgufTensor) -> RawTensor:
+    def _plain(self, piece: _Piece) -> RawTensor:
+        dtype = _PLAIN[piece.tensor.type]
+        flat = np.frombuffer(self._data, STORED[dtype], math.prod(piece.shape), piece.offset)
+        return RawTensor(dtype, flat.reshape(piece.shape))
+
+    def _dequantised(self, piece: _Piece) -> RawTensor:
         from gguf.constants import GGMLQuantizationType
         from gguf.quants import dequantize
 
-        packed = np.frombuffer(self._data, np.uint8, tensor.num_bytes, tensor.offset)
-        block_bytes = tensor.type.block_bytes
+        kind = piece.tensor.type
         # Blocks stand alone, and dequantize takes 16 rows at a time: longer rows are faster.
-        together = math.gcd(tensor.num_bytes // block_bytes, _BLOCKS_TOGETHER)
+        together = math.gcd(piece.num_bytes // kind.block_bytes, _BLOCKS_TOGETHER)
+        packed = self._packed(piece).reshape(-1, together * kind.block_bytes)
         try:
-            values = dequantize(
-                packed.reshape(-1, together * block_bytes), GGMLQuantizationType(tensor.type.code)
-            )
+            values = dequantize(packed, GGMLQuantizationType(kind.code))
         except NotImplementedError as error:
             raise ModelError(
-                f"{self._path}: {tensor.name} has type {tensor.type.name}, not supported"
+                f"{self._path}: {piece.tensor.name} has type {kind.name}, not supported"
             ) from error
-        return RawTensor("float32", values.reshape(tensor.shape))
+        return RawTensor("float32", values.reshape(piece.shape))
+
+
+def _pieces(
+    names: tuple[str, ...], tensor: GgufTensor, spec: ModelSpec
+) -> Iterator[tuple[str, _Piece]]:
+    """What a tensor holds, by name."""
+    if len(names) == 1 and "{}" in names[0]:
+        shape = tensor.shape[1:]
+        for n in range(tensor.shape[0]):
+            yield names[0].format(n), _Piece(tensor, shape, n * math.prod(shape))
+        return
+    first = 0
+    for name in names:
+        shape = tensor.shape if len(names) == 1 else spec.tensors.get(name, ())
+        yield name, _Piece(tensor, _as_wanted(shape, spec.tensors.get(name, shape)), first)
+        first += math.prod(shape)
+
+
+def _as_wanted(shape: tuple[int, ...], wanted: tuple[int, ...]) -> tuple[int, ...]:
+    """Axes of length one come and go."""
+    long = [[n for n in axes if n != 1] for axes in (shape, wanted)]
+    return wanted if long[0] == long[1] else shape
 
 
 def unpermute(rows: np.ndarray, num_heads: int) -> np.ndarray:
@@ -124,23 +156,8 @@ def unpermute(rows: np.ndarray, num_heads: int) -> np.ndarray:
 def _permuted_heads(spec: ModelSpec) -> dict[str, int]:
     """Parameter name -> heads, for the parameters whose rows are permuted."""
     heads: dict[str, int] = {}
-    for layer in spec.layers:
-        attention = layer.attention
-        for linear, count in (
-            (attention.q, attention.num_heads),
-            (attention.k, attention.num_kv_heads),
-        ):
+    for op in (op for layer in spec.layers for op in layer.ops if isinstance(op, AttentionSpec)):
+        for linear, count in ((op.q, op.attend.num_heads), (op.k, op.attend.num_kv_heads)):
             params = (linear.weight, linear.bias)
             heads |= {param.name: count for param in params if param is not None}
     return heads
-
-
-def _translate(name: str) -> str:
-    """`blk.N.attn_q.weight` -> `model.layers.N.self_attn.q_proj.weight`; unknown names stay."""
-    stem, _, kind = name.rpartition(".")
-    if stem in _WHOLE:
-        return f"{_WHOLE[stem]}.{kind}"
-    match = re.fullmatch(r"blk\.(\d+)\.(\w+)", stem)
-    if match is None or match[2] not in _IN_LAYER:
-        return name
-    return f"model.layers.{match[1]}.{_IN_LAYER[match[2]]}.{kind}"

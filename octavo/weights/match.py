@@ -17,7 +17,7 @@ _HARMLESS = ("*.rotary_emb.inv_freq", "rope_freqs.weight")
 def check(spec: ModelFacts, checkpoint: Checkpoint) -> None:
     """Raises ModelError naming the tensors that are missing, unknown, or of another shape."""
     shapes = checkpoint.shapes()
-    wanted = {param.name: param.shape for param in spec.params()}
+    wanted = spec.tensors
     _refuse("lacks", [name for name in wanted if name not in shapes])
     extra = [name for name in shapes if name not in wanted and not is_needless(spec, name)]
     _refuse("has unknown", extra)

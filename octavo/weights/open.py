@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from octavo.files.model_files import ModelFiles
+from octavo.models.config import text_part
 from octavo.models.quantization import int8_scheme
 from octavo.models.spec import ModelSpec
 from octavo.weights.checkpoint import Checkpoint
@@ -11,6 +12,7 @@ from octavo.weights.dummy import DummyCheckpoint
 from octavo.weights.gguf_file import GgufCheckpoint
 from octavo.weights.match import check
 from octavo.weights.safetensors_files import SafetensorsCheckpoint
+from octavo.weights.text_part import TextPart
 
 
 def open_checkpoint(files: ModelFiles, load_format: str, spec: ModelSpec, seed: int) -> Checkpoint:
@@ -22,6 +24,8 @@ def open_checkpoint(files: ModelFiles, load_format: str, spec: ModelSpec, seed: 
     if load_format == "dummy":
         return DummyCheckpoint(spec, seed)
     checkpoint = GgufCheckpoint(files, spec) if files.is_gguf else open_safetensors(files)
+    if text_part(files.json("config.json") or {}) is not None:
+        checkpoint = TextPart(checkpoint)
     check(spec, checkpoint)
     return checkpoint
 

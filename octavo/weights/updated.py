@@ -56,7 +56,7 @@ def wanted(spec: ModelFacts, tensors: Mapping[str, RawTensor]) -> dict[str, RawT
     Raises:
         ModelError: one is unknown or of another shape; the message names it.
     """
-    shapes = {param.name: param.shape for param in spec.params()}
+    shapes = spec.tensors
     kept = {}
     for name, tensor in tensors.items():
         if is_needless(spec, name):

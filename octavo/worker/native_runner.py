@@ -12,8 +12,9 @@ from octavo.base.kv import KVLayout
 from octavo.base.output import OpCost
 from octavo.models.spec import ModelSpec
 from octavo.native.interface import Native
+from octavo.native.emitter import Emitter
 from octavo.native.kv import allocate
-from octavo.native.program import Emitter
+from octavo.native.program import emit
 from octavo.native.sampling import sample
 from octavo.native.weights import Weights
 from octavo.sampling.rows import Drawn, SamplingRow
@@ -38,14 +39,15 @@ class NativeRunner:
         hidden_of: Collection[int] = (),
     ) -> None:
         self._pool = native.Pool(threads)
-        pools, places = allocate(native, spec, layout, kv_dtype)
+        memory = allocate(native, spec, layout, kv_dtype)
         self._pages = [
-            memory.data.reshape(pool.num_blocks, pool.page_bytes)
-            for memory, pool in zip(pools, layout.pools, strict=True)
+            part.data.reshape(pool.num_blocks, pool.page_bytes)
+            for part, pool in zip(memory.pools, layout.pools, strict=True)
         ]
+        self._spec = spec
         self._read = partial(Weights, native, spec, formats=formats, threads=threads)
         self._emitter = partial(
-            Emitter, spec=spec, pages=places, kv_dtype=kv_dtype, block_size=layout.block_size
+            Emitter, spec=spec, memory=memory, kv_dtype=kv_dtype, block_size=layout.block_size
         )
         self._native, self._hidden_of = native, hidden_of
         self._load(self._read(checkpoint, cache=cache, watch=watch))
@@ -60,7 +62,7 @@ class NativeRunner:
         self.weight_bytes = weights.num_bytes
         self.program = self._native.Program(self._pool)
         emitter = self._emitter(program=self.program, weights=weights)
-        self._buffers = emitter.emit(self._hidden_of)
+        self._buffers = emit(emitter, self._spec, self._hidden_of)
 
     def pages(self, pool: int) -> np.ndarray:
         self.program.wait()  # a step that was given up may still write

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 import numpy as np
 
@@ -52,8 +52,10 @@ class SequenceState:
 class States:
     """All sequences that run, by id. Follows plans and results; decides nothing."""
 
-    def __init__(self, num_groups: int) -> None:
+    def __init__(self, num_groups: int, replaced: Collection[int] = ()) -> None:
+        """`replaced`: groups whose tables come whole with every row: those of states."""
         self._num_groups = num_groups
+        self._replaced = frozenset(replaced)
         self._states: dict[int, SequenceState] = {}
 
     def __getitem__(self, sequence_id: int) -> SequenceState:
@@ -68,11 +70,10 @@ class States:
         for new in plan.new:
             self._states[new.sequence_id] = SequenceState(new, self._num_groups)
         for row in plan.rows:
-            for table, blocks in zip(
-                self._states[row.sequence_id].tables, row.new_blocks, strict=True
-            ):
+            tables = self._states[row.sequence_id].tables
+            for g, (table, blocks) in enumerate(zip(tables, row.new_blocks, strict=True)):
                 if blocks:
-                    table.cut(row.kept)
+                    table.cut(0 if g in self._replaced else row.kept)
                     table.extend(blocks)
 
     def learn(self, result: StepResult) -> None:

@@ -10,6 +10,7 @@ import torch
 
 from octavo.attention.backend import AttentionBackend
 from octavo.attention.reference import ReferenceAttention
+from octavo.attention.states import StatePages
 from octavo.base.kv import KVLayout
 from octavo.base.output import OpCost
 from octavo.layers.context import StepContext
@@ -19,6 +20,7 @@ from octavo.models.spec import ModelSpec
 from octavo.sampling.rows import Drawn, SamplingRow
 from octavo.sampling.sampler import sample
 from octavo.weights.checkpoint import Checkpoint
+from octavo.weights.parameters import Parameters
 from octavo.worker.batch import Batch
 
 
@@ -43,15 +45,18 @@ class TorchRunner:
         self._device = torch.device(device)
         self._params = Params(getattr(torch, dtype), self._device)
         self._model = Decoder(spec, self._params)
-        self._params.load(checkpoint.read, watch)
+        self._spec = spec
+        self._params.load(Parameters(spec, checkpoint).read, watch)
         self._attention: AttentionBackend = ReferenceAttention(
             spec.attends, layout, kv_dtype, self._device
         )
+        kept = {n: op.kept for n, op in spec.states.items()}
+        self._states = StatePages(kept, layout, self._attention.pools)
 
     @torch.inference_mode()
     def update(self, checkpoint: Checkpoint) -> None:
         """Other weights in the place of these; KV memory stays."""
-        self._params.load(checkpoint.read)
+        self._params.load(Parameters(self._spec, checkpoint).read)
 
     def pages(self, pool: int) -> np.ndarray:
         """Raises TypeError where they are on a GPU."""
@@ -64,8 +69,12 @@ class TorchRunner:
     @torch.inference_mode()
     def forward(self, batch: Batch) -> torch.Tensor:
         """Compute one step; logits [S, vocab] float32 of the rows that sample."""
-        attend = partial(self._attention.run, self._attention.plan(batch.attention))
-        context = StepContext(self._tensor(batch.positions), attend)
+        rows = batch.attention
+        context = StepContext(
+            self._tensor(batch.positions),
+            partial(self._attention.run, self._attention.plan(rows)),
+            partial(self._states.rows, rows),
+        )
         return self._model(self._tensor(batch.token_ids), context, self._tensor(batch.chosen))
 
     @torch.inference_mode()

@@ -68,7 +68,8 @@ class Worker:
         self._swap = swap
         self._block_size = layout.block_size
         self._num_groups = len(layout.groups)
-        self._states = States(self._num_groups)
+        whole = [g for g, group in enumerate(layout.groups) if group.is_state]
+        self._states = States(self._num_groups, whole)
 
     def costs(self) -> list[OpCost]:
         return self._runner.costs()

@@ -6,6 +6,8 @@ import hashlib
 import random
 from collections import Counter, deque
 
+import msgspec
+
 from octavo.base.kv import KVGroup, KVLayout
 from octavo.base.output import Delta
 from octavo.base.plan import Move, NewSequence, Row, Sampled, StepPlan, StepResult, TokenLogprobs
@@ -21,34 +23,51 @@ from octavo.models.memory import kv_bytes_for, kv_layout
 EOS = 0
 POISON = ("poison",)
 
-SHAPES = {  # groups: (bytes per token, window)
+STATE = 0  # in the place of a window
+
+SHAPES = {  # groups: (bytes per token, or of a state; window)
     "one": [(8, None)],
     "shared": [(8, None), (8, None)],
     "split": [(8, None), (6, None)],
     "window": [(8, 6)],
     "mixed": [(8, None), (8, 6), (8, 9)],  # in one pool
     "mixed split": [(8, None), (6, 6)],
+    "state": [(40, STATE)],
+    "full state": [(8, None), (40, STATE)],
+    "state full": [(40, STATE), (8, None), (40, STATE)],
+    "window state": [(8, 6), (24, STATE)],
+    "mixed state": [(8, None), (24, STATE), (8, 6)],
 }
 
 
 def layout(
-    num_blocks: int, block_size: int = 4, shape: str = "one", chunk: int = 2**31
+    num_blocks: int,
+    block_size: int = 4,
+    shape: str = "one",
+    chunk: int = 2**31,
+    interval: int = 8,
+    states: int = 8,
 ) -> KVLayout:
     """`num_blocks` are the usable blocks of a group with full attention; windows have what a
-    sequence of these takes."""
-    groups = tuple(
-        KVGroup(
-            name=f"group {g}",
-            kind="full" if window is None else "window",
-            layers=(g,),
-            bytes_per_token=size,
-            window=window,
-        )
-        for g, (size, window) in enumerate(SHAPES[shape])
-    )
+    sequence of these takes. `states`: usable ones of each state group."""
+    groups = tuple(_group(g, size, window) for g, (size, window) in enumerate(SHAPES[shape]))
     longest = num_blocks * block_size
-    budget = kv_bytes_for(groups, block_size, longest, chunk=chunk)
-    return kv_layout(groups, block_size, budget, chunk=chunk, longest=longest)
+    limits = {"chunk": chunk, "state_interval": interval}
+    budget = kv_bytes_for(groups, block_size, longest, **limits)
+    kv = kv_layout(groups, block_size, budget, longest=longest, **limits)
+    pools = (
+        msgspec.structs.replace(pool, num_blocks=1 + states) if pool in kv.state_pools else pool
+        for pool in kv.pools
+    )
+    return msgspec.structs.replace(kv, pools=tuple(pools))
+
+
+def _group(index: int, size: int, window: int | None) -> KVGroup:
+    named = {"name": f"group {index}", "layers": (index,)}
+    if window == STATE:
+        return KVGroup(kind="state", state_bytes=size, **named)
+    kind = "full" if window is None else "window"
+    return KVGroup(kind=kind, bytes_per_token=size, window=window, **named)
 
 
 def request(
@@ -118,6 +137,7 @@ class World:
         self.finished: dict[str, dict[int, str]] = {}
         self.widths: dict[str, int] = {}
         self.ended: list[str] = []  # requests all of whose sequences have finished, in that order
+        self.states_written = 0
         self.rows = 0
         self.tokens = 0
         self.copies = 0
@@ -140,8 +160,9 @@ class World:
         self._copy(plan)
         self._write(plan)
         self._read(plan)
+        self._pass_on(plan)
         assert plan.num_tokens <= self.settings.max_num_batched_tokens
-        assert len(self.known) <= self.settings.max_num_seqs
+        assert len(self.known) <= min(self.settings.max_num_seqs, self.layout.most_sequences)
         assert len({row.sequence_id for row in plan.rows}) == len(plan.rows)
         self.rows += len(plan.rows)
         self.tokens += plan.num_tokens
@@ -185,7 +206,10 @@ class World:
     def spoil(self, plan: StepPlan) -> None:
         """A step that fails may have written anything, or nothing, where it was to write."""
         for row in plan.rows:
-            for g in range(len(self.layout.groups)):
+            for g, group in enumerate(self.layout.groups):
+                if group.is_state:
+                    self.memory[self._state(row, g, 1)] = ("garbage",)
+                    continue
                 for position in range(row.start, row.start + row.length):
                     self.memory[self._slot(row.sequence_id, g, position)] = ("garbage",)
 
@@ -205,6 +229,7 @@ class World:
     def check(self) -> None:
         """free + held + null = all; references = occurrences; waste < 1 block; windows slide."""
         live = [s for s in self.scheduler._roster.live.values() if s.tables]
+        assert len(live) <= self.layout.most_sequences
         for p, pool in enumerate(self.manager.pools):
             held = Counter(
                 block
@@ -221,9 +246,14 @@ class World:
             assert not set(free) & set(held)
             assert len(free) + len(held) + 1 == pool.num_blocks
             assert all(pool.refs(b) == held[b] for b in range(1, pool.num_blocks))
-            assert all(pool.index.tokens(b) <= self.layout.block_size for b in free)
+            if self.layout.pools[p] not in self.layout.state_pools:
+                assert all(pool.index.tokens(b) <= self.layout.block_size for b in free)
         for s in live:
             for group, table in zip(self.layout.groups, s.tables, strict=True):
+                if group.is_state:  # between steps one, and none before the first
+                    assert len(table) == 1
+                    assert (table[0] == NULL_BLOCK) == (s.num_computed == 0)
+                    continue
                 slots = len(table) * self.layout.block_size
                 assert s.num_computed <= slots < s.num_computed + self.layout.block_size
                 most = group.most_blocks(s.num_known, self.layout.block_size, self.layout.chunk)
@@ -282,6 +312,9 @@ class World:
             assert bool(row.draws) == (row.start + row.length == len(self.known[sid]))
             for g, blocks in enumerate(row.new_blocks):
                 table = self.tables[sid][g]
+                if self.layout.groups[g].is_state:
+                    table[:] = blocks
+                    continue
                 assert len(table) >= row.kept
                 table[row.kept :] = blocks
                 for position in range(row.start, row.start + row.length):
@@ -293,9 +326,37 @@ class World:
     def _read(self, plan: StepPlan) -> None:
         for row in plan.rows:
             for g, group in enumerate(self.layout.groups):
+                if group.is_state:
+                    continue
                 for position in range(group.first_seen(row.start), row.start + row.length):
                     held = self.memory[self._slot(row.sequence_id, g, position)]
                     assert held == self._content(row.sequence_id, g, position)
+
+    def _pass_on(self, plan: StepPlan) -> None:
+        """Every row's state: all are read before any is written, and none is read that is."""
+        groups = [g for g, group in enumerate(self.layout.groups) if group.is_state]
+        moved = [(row, g) for row in plan.rows for g in groups]
+        sources = {self._state(row, g, 0) for row, g in moved}
+        targets = [self._state(row, g, 1) for row, g in moved]
+        assert len(set(targets)) == len(targets)
+        assert not sources & set(targets)
+        for row, g in moved:
+            source = self._state(row, g, 0)
+            assert (source[1] == NULL_BLOCK) == (row.start == 0)
+            if row.start:
+                assert self.memory[source] == self._content(row.sequence_id, g, row.start - 1)
+        for row, g in moved:
+            target = self._state(row, g, 1)
+            assert target[1] != NULL_BLOCK
+            last = row.start + row.length - 1
+            self.memory[target] = self._content(row.sequence_id, g, last)
+            self.states_written += 1
+
+    def _state(self, row: Row, group: int, which: int) -> tuple[int, int, int]:
+        """Where the state lies that a row reads (0) or writes (1)."""
+        table = self.tables[row.sequence_id][group]
+        assert len(table) == 2
+        return self.layout.pool_of(group), table[which], 0
 
     def _content(self, sid: int, group: int, position: int) -> tuple[object, ...]:
         blocks = range(position // self.layout.block_size + 1)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 
 import pytest
-from core_worlds import SHAPES, World, layout, likeliest, request
+from core_worlds import SHAPES, STATE, World, layout, likeliest, request
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
@@ -33,10 +33,12 @@ class SchedulerPlay(RuleBasedStateMachine):
         max_preemptions=st.integers(1, 3),
         swap=st.sampled_from([0, 0, 100, 10_000]),
         pace=st.sampled_from([0.05, 0.7]),
+        interval=st.sampled_from([BLOCK, 2 * BLOCK, 5 * BLOCK]),
+        states=st.integers(2, 16),
     )
-    def start(self, shape, caching, index, seqs, extra, swap, **settings):
+    def start(self, shape, caching, index, seqs, extra, swap, interval, states, **settings):
         self.world = World(
-            layout(NUM_BLOCKS, BLOCK, shape, chunk=seqs + extra),
+            layout(NUM_BLOCKS, BLOCK, shape, seqs + extra, interval, states),
             prefix_caching=caching,
             prefix_index=index,
             swap=swap if caching else 0,
@@ -207,10 +209,13 @@ class TestLongSchedulerPlay(SchedulerPlay.TestCase):
 def test_the_play_meets_preemption_hits_eviction_and_errors(shape):
     """Thousands of steps of a fixed play, so that what it is for is known to happen."""
     rng = random.Random(shape)
+    windows = [window for _, window in SHAPES[shape]]
+    requests = 500 if STATE in windows else 1500
+    attention = windows != [STATE]  # states alone are never short, nor copied, nor swapped
     kv = layout(NUM_BLOCKS, BLOCK, shape, chunk=12)
     world = World(kv, max_num_seqs=4, max_num_batched_tokens=12, swap=2000)
     steps = evicted = 0
-    for number in range(1500):
+    for number in range(requests):
         prompt = [1] * (rng.randrange(4) * BLOCK) + [rng.randint(1, 2) for _ in range(3)]
         params = {"n": rng.choice([1, 1, 1, 2, 3])}
         most = rng.randint(1, LONGEST - len(prompt))
@@ -231,12 +236,14 @@ def test_the_play_meets_preemption_hits_eviction_and_errors(shape):
         world.scheduler.abort(name)
     world.drain()
     stats = world.scheduler.stats()
-    assert steps > 4000
-    assert stats.preemptions_total > (0 if shape == "window" else 200)
-    assert stats.prefix_hit_tokens_total > 500
-    assert evicted > 200
-    assert world.copies > 200
-    assert world.num_loaded > 50
-    assert world.num_spoilt > 5
+    few = requests // 9
+    assert steps > 3 * requests
+    assert stats.preemptions_total > (few if attention and shape != "window" else -1)
+    assert stats.prefix_hit_tokens_total > few
+    assert evicted > few
+    assert world.copies > (few if attention else -1)
+    assert world.num_loaded > (few // 4 if attention else -1)
+    assert world.num_spoilt > (few // 40 if attention else -1)
+    assert (world.states_written > 10 * few) == (STATE in windows)
     assert any("error" in ends.values() for ends in world.finished.values())
     assert stats.kv_blocks_used == 0

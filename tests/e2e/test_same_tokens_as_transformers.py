@@ -7,7 +7,7 @@ from itertools import count
 
 import pytest
 import torch
-from tiny_models import FAMILIES, tiny_model
+from tiny_models import DENSE, tiny_model
 
 from octavo import LLM, SamplingParams
 from octavo.models.memory import kv_bytes_for
@@ -31,7 +31,7 @@ def impl(request) -> str:
     return request.param
 
 
-@pytest.fixture(scope="module", params=FAMILIES)
+@pytest.fixture(scope="module", params=DENSE)
 def case(request, tmp_path_factory):
     """(folder, prompts, the tokens that Transformers generates)"""
     folder = tmp_path_factory.mktemp(request.param)

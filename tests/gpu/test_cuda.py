@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 
 import pytest
-from tiny_models import FAMILIES, tiny_model
+from tiny_models import DENSE, tiny_model
 
 from octavo import LLM, SamplingParams
 
@@ -13,7 +13,7 @@ pytestmark = pytest.mark.gpu
 
 
 @pytest.mark.parametrize("kv_dtype", ["auto", "int8"])
-@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("family", DENSE)
 def test_tokens_equal_those_of_the_cpu(family, kv_dtype, tmp_path):
     torch = pytest.importorskip("torch")
     if not torch.cuda.is_available():

@@ -10,12 +10,12 @@ from typing import Any
 import numpy as np
 import pytest
 from tiny_gguf import tiny_gguf
-from tiny_models import FAMILIES, tiny_model
+from tiny_models import DENSE, tiny_model
 
 from octavo.base.errors import ModelError
 from octavo.files.model_files import ModelFiles
 from octavo.models.families import default_dtype, generation_defaults, model_spec
-from octavo.models.spec import ModelSpec
+from octavo.models.spec import AttentionSpec, ModelSpec
 
 CONFIG: dict[str, Any] = {
     "model_type": "llama",
@@ -40,9 +40,18 @@ def spec_of(path: Path, **changes: Any) -> ModelSpec:
     return model_spec(folder(path, {**CONFIG, **changes}), "bfloat16")
 
 
+def attention(spec: ModelSpec, layer: int) -> AttentionSpec:
+    [found] = [op for op in spec.layers[layer].ops if isinstance(op, AttentionSpec)]
+    return found
+
+
+def windows(spec: ModelSpec) -> list[int | None]:
+    return [spec.attends[n].window for n in range(len(spec.layers))]
+
+
 @pytest.mark.parametrize(
     ("family", "overrides"),
-    [(family, {}) for family in FAMILIES]
+    [(family, {}) for family in DENSE]
     + [
         ("llama", {"attention_bias": True, "mlp_bias": True, "head_dim": 32}),
         ("llama", {"num_key_value_heads": 1, "tie_word_embeddings": True}),
@@ -57,7 +66,7 @@ def test_parameters_and_rope_are_the_models(
     spec = model_spec(ModelFiles("tiny", tmp_path), "float32")
     theirs = {name: tuple(param.shape) for name, param in model.named_parameters()}
     assert {param.name: param.shape for param in spec.params()} == theirs
-    rope = spec.layers[0].attention.rope
+    rope = attention(spec, 0).rope
     assert rope is not None
     np.testing.assert_array_max_ulp(
         np.array(rope.inv_freq, np.float32), model.model.rotary_emb.inv_freq.numpy(), maxulp=1
@@ -77,7 +86,7 @@ def test_windows_by_layer_are_transformers_own(tmp_path: Path) -> None:
     )  # fmt: skip
     spec = model_spec(ModelFiles("tiny", tmp_path), "float32")
     theirs = [layer.self_attn.sliding_window for layer in model.model.layers]
-    assert [layer.attention.window for layer in spec.layers] == theirs == [None, 24, 24]
+    assert windows(spec) == theirs == [None, 24, 24]
     assert [(g.kind, g.layers, g.window) for g in spec.kv_groups] == [
         ("full", (0,), None),
         ("window", (1, 2), 24),
@@ -87,67 +96,14 @@ def test_windows_by_layer_are_transformers_own(tmp_path: Path) -> None:
 def test_windows_without_layer_types(tmp_path: Path) -> None:
     qwen = {"model_type": "qwen2", "sliding_window": 24, "max_window_layers": 1}
     on = spec_of(tmp_path, **qwen, use_sliding_window=True)
-    assert [layer.attention.window for layer in on.layers] == [None, 24]
+    assert windows(on) == [None, 24]
     off = spec_of(tmp_path, **qwen, use_sliding_window=False)
     absent = spec_of(tmp_path, **qwen)
-    assert {layer.attention.window for layer in (*off.layers, *absent.layers)} == {None}
-
-
-@pytest.mark.parametrize(
-    ("family", "kind"), [("llama3", "Q4_1"), ("qwen2", "F16"), ("qwen3", "F32")]
-)
-def test_gguf_gives_the_same_spec(tmp_path: Path, family: str, kind: str) -> None:
-    tiny_gguf(tmp_path / "m.gguf", tiny_model(tmp_path, family), kind)
-    hf, gguf = (model_spec(ModelFiles("m", p), "bfloat16") for p in (tmp_path, tmp_path / "m.gguf"))
-    assert hf.params() == gguf.params()
-    assert hf.kv_groups == gguf.kv_groups
-    assert (hf.eos_token_ids, hf.max_model_len) == (gguf.eos_token_ids, gguf.max_model_len)
-    ours, theirs = hf.layers[1].attention, gguf.layers[1].attention
-    assert ours.rope is not None and theirs.rope is not None
-    np.testing.assert_allclose(theirs.rope.inv_freq, ours.rope.inv_freq, rtol=1e-6)
-    assert theirs.q == ours.q and theirs.scale == ours.scale
-
-
-def test_gguf_yarn_multiplies_its_attention_factor(tmp_path: Path) -> None:
-    yarn = {
-        "rope__scaling__type": "yarn",
-        "rope__scaling__factor": 4.0,
-        "rope__scaling__original_context_length": 128,
-    }
-    model = tiny_model(tmp_path, "qwen2")
-    factors = []
-    for extra in ({}, {"rope__scaling__attn_factor": 0.5}):
-        tiny_gguf(tmp_path / "m.gguf", model, **yarn, **extra)
-        rope = model_spec(ModelFiles("m", tmp_path / "m.gguf"), "bfloat16").layers[0].attention.rope
-        assert rope is not None
-        factors.append(rope.attention_factor)
-    assert factors[0] == pytest.approx(0.1 * np.log(4) + 1)
-    assert factors[1] == pytest.approx(factors[0] / 2)
-
-
-@pytest.mark.parametrize(
-    ("key", "found"),
-    [
-        ("expert_count", 8),
-        ("attention__sliding_window", 64),
-        ("final_logit_softcapping", 30.0),
-        ("rope__dimension_count", 8),
-        ("attention__value_length", 8),
-        ("rope__scaling__type", "longrope"),
-        ("rope__scaling__attn_factor", 0.5),
-        ("something_new", True),
-    ],
-)
-def test_gguf_keys_refused_by_name(tmp_path: Path, key: str, found: Any) -> None:
-    keys = {key: found} | ({"rope__scaling__factor": 2.0} if found == "longrope" else {})
-    tiny_gguf(tmp_path / "m.gguf", tiny_model(tmp_path, "llama"), **keys)
-    named = found if found == "longrope" else key.replace("__", r"\.")
-    with pytest.raises(ModelError, match=named):
-        model_spec(ModelFiles("m", tmp_path / "m.gguf"), "bfloat16")
+    assert {*windows(off), *windows(absent)} == {None}
 
 
 def test_unknown_architecture_lists_the_known(tmp_path: Path) -> None:
-    with pytest.raises(ModelError, match="'gpt9'; known: llama, mistral, qwen2, qwen3"):
+    with pytest.raises(ModelError, match="'gpt9'; known: .*llama, .*qwen3"):
         spec_of(tmp_path, model_type="gpt9")
 
 

@@ -1,4 +1,4 @@
-"""KV memory of public configs, each number worked out by hand beside it (2-byte KV).
+"""KV memory of public configs, each number worked out by hand beside it (2-byte KV, states of 4).
 
 For K and V of one width: 2 x layers x KV heads x head size x 2 bytes.
 """
@@ -243,8 +243,8 @@ GOLDEN: dict[str, tuple[dict[str, Any], list[Row]]] = {
             "num_experts": 16,
         },
         [
-            # inner 8192: state 8192*16*4 = 524,288; convolution 8192*3*2 = 49,152; times 28
-            ("state", 28, None, 0, 16_056_320),
+            # inner 8192: state 8192*16*4 = 524,288; convolution 8192*3*4 = 98,304; times 28
+            ("state", 28, None, 0, 17_432_576),
             ("full", 4, None, 16_384, 0),  # 2*4*8*128*2
         ],
     ),
@@ -260,8 +260,8 @@ GOLDEN: dict[str, tuple[dict[str, Any], list[Row]]] = {
             "conv_kernel": 4,
             "expand": 2,
         },
-        # state 80*64*128*4 = 2,621,440; convolution (5120+2*1*128)*3*2 = 32,256; times 64
-        [("state", 64, None, 0, 169_836_544)],
+        # state 80*64*128*4 = 2,621,440; convolution (5120+2*1*128)*3*4 = 64,512; times 64
+        [("state", 64, None, 0, 171_900_928)],
     ),
     "Falcon-Mamba-7B, Mamba-1 with its own inner size": (
         {
@@ -273,7 +273,7 @@ GOLDEN: dict[str, tuple[dict[str, Any], list[Row]]] = {
             "state_size": 16,
             "conv_kernel": 4,
         },
-        [("state", 64, None, 0, 36_700_160)],  # (524,288 + 49,152) * 64
+        [("state", 64, None, 0, 39_845_888)],  # (524,288 + 98,304) * 64
     ),
     "Qwen3-Next-80B-A3B, delta nets, experts": (
         {
@@ -292,8 +292,8 @@ GOLDEN: dict[str, tuple[dict[str, Any], list[Row]]] = {
             "num_experts": 512,
         },
         [
-            # state 32*128*128*4 = 2,097,152; convolution (2*2048+4096)*3*2 = 49,152; times 36
-            ("state", 36, None, 0, 77_266_944),
+            # state 32*128*128*4 = 2,097,152; convolution (2*2048+4096)*3*4 = 98,304; times 36
+            ("state", 36, None, 0, 79_036_416),
             ("full", 12, None, 24_576, 0),  # 2*12*2*256*2
         ],
     ),
@@ -314,8 +314,8 @@ GOLDEN: dict[str, tuple[dict[str, Any], list[Row]]] = {
             },
         },
         [
-            # state 32*128*128*4 = 2,097,152; convolutions 3*4096*3*2 = 73,728; times 20
-            ("state", 20, None, 0, 43_417_600),
+            # state 32*128*128*4 = 2,097,152; convolutions 3*4096*3*4 = 147,456; times 20
+            ("state", 20, None, 0, 44_892_160),
             ("full", 7, None, 8_064, 0),  # 7*(512+64)*2
         ],
     ),
@@ -335,8 +335,8 @@ GOLDEN: dict[str, tuple[dict[str, Any], list[Row]]] = {
             "conv_kernel": 4,
         },
         [
-            # state 128*64*128*4 = 4,194,304; convolution (8192+2*8*128)*3*2 = 61,440; times 24
-            ("state", 24, None, 0, 102_137_856),
+            # state 128*64*128*4 = 4,194,304; convolution (8192+2*8*128)*3*4 = 122,880; times 24
+            ("state", 24, None, 0, 103_612_416),
             ("full", 4, None, 16_384, 0),  # 2*4*8*128*2
         ],
     ),
@@ -351,7 +351,7 @@ GOLDEN: dict[str, tuple[dict[str, Any], list[Row]]] = {
             "conv_L_cache": 3,
         },
         [
-            ("state", 10, None, 0, 81_920),  # 10*2048*(3-1)*2
+            ("state", 10, None, 0, 163_840),  # 10*2048*(3-1)*4
             ("full", 6, None, 12_288, 0),  # 2*6*8*64*2
         ],
     ),
@@ -422,7 +422,7 @@ def test_attention_and_state_in_one_layer() -> None:
     full, state = kv_groups(config, "bfloat16")
     assert full.layers == state.layers == (0, 1)
     assert full.bytes_per_token == 2 * 2 * 2 * 16 * 2
-    assert state.state_bytes == 2 * (32 * 8 * 4 + (32 + 2 * 8) * 3 * 2)
+    assert state.state_bytes == 2 * 4 * (32 * 8 + (32 + 2 * 8) * 3)
 
 
 def test_a_number_of_heads_for_each_layer() -> None:

@@ -8,11 +8,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from octavo.base.errors import CapacityError, ModelError
+from octavo.base.errors import CapacityError, ConfigError
 from octavo.base.kv import KVGroup, KVLayout
 from octavo.base.units import parse_bytes
 from octavo.models.llama import llama
 from octavo.models.memory import (
+    FEW_STATES,
     blocks_for,
     check_fit,
     equal_pages,
@@ -111,9 +112,151 @@ def test_message_names_everything() -> None:
     )
 
 
-def test_state_groups_have_no_blocks() -> None:
-    with pytest.raises(ModelError, match="state"):
-        kv_layout((KVGroup(name="state", kind="state", layers=(0,), state_bytes=8),), 16, 10**6)
+# ---- states ----
+
+
+def state(index: int, size: int) -> KVGroup:
+    return KVGroup(name=f"s{index}", kind="state", layers=(index,), state_bytes=size)
+
+
+some_states = st.lists(st.sampled_from([8, 100, 5000]), min_size=1, max_size=2).map(
+    lambda sizes: tuple(state(9 + i, size) for i, size in enumerate(sizes))
+)
+mixed_groups = st.tuples(st.just(()) | some_groups, some_states, st.booleans()).map(
+    lambda parts: parts[1] + parts[0] if parts[2] else parts[0] + parts[1]
+)
+
+
+@given(mixed_groups, block_sizes, st.integers(0, 10**6), st.integers(1, 5000), st.integers(1, 70))
+def test_a_layout_with_states_is_exact(
+    groups: tuple[KVGroup, ...], block_size: int, budget: int, longest: int, sequences: int
+) -> None:
+    limits = {"longest": longest, "sequences": sequences, "state_interval": 64}
+    try:
+        layout = kv_layout(groups, block_size, budget, **limits)
+    except CapacityError:
+        assert kv_bytes_for(groups, block_size, 1, state_interval=64) > budget
+        return
+    states = sum(group.state_bytes for group in groups)
+    more = states + sum(group.page_bytes(block_size) for group in groups if not group.is_state)
+    assert layout.total_bytes <= budget < layout.total_bytes + more
+    assert sorted(i for pool in layout.pools for i in pool.groups) == list(range(len(groups)))
+    assert len({pool.num_blocks for pool in layout.state_pools}) == 1
+    usable = layout.state_pools[0].num_blocks - 1
+    assert layout.most_sequences == usable // 2
+    _check_states(layout, usable, states, budget, longest, sequences)
+
+
+def _check_states(
+    layout: KVLayout, usable: int, each: int, budget: int, longest: int, sequences: int
+) -> None:
+    """Two for each sequence, if all fit, or half of the memory and one of the longest are left."""
+    kept = layout.total_bytes - each * (usable + 1)
+    if not kept:
+        assert usable + 1 == budget // each
+        return
+    one = kv_bytes_for(layout.groups, layout.block_size, longest, state_interval=64)
+    most = min(budget // (4 * each), 1 + (budget - one) // (2 * each), sequences)
+    sizes = (layout.groups, layout.block_size, longest)
+    fits = [kv_bytes_for(*sizes, sequences=n + 1, state_interval=64) for n in range(sequences)]
+    others = usable - 2 * max(1, most, sum(size <= budget for size in fits))
+    assert FEW_STATES <= others <= max(FEW_STATES, kept // each)
+
+
+@given(mixed_groups, st.integers(1, 10**6), st.integers(1, 3000), st.integers(1, 70))
+def test_advice_with_states_is_the_smallest_that_fits(
+    groups: tuple[KVGroup, ...], budget: int, longest: int, sequences: int
+) -> None:
+    """However many may run, memory for one of the longest is left."""
+    limits = {"longest": longest, "sequences": sequences, "state_interval": 64}
+    try:
+        check_fit(kv_layout(groups, 16, budget, **limits), budget, longest)
+    except CapacityError as error:
+        more = parse_bytes(re.findall(r"--kv-memory (\w+)", str(error))[0], 0)
+        length = re.search(r"--max-model-len (\d+)", str(error))
+        if length is None:
+            kv_layout(groups, 16, more, **limits)
+            return
+        check_fit(kv_layout(groups, 16, more, **limits), more, longest)
+        limits["longest"] = int(length[1])
+        check_fit(kv_layout(groups, 16, budget, **limits), budget, int(length[1]))
+        with pytest.raises(CapacityError):
+            limits["longest"] += 1
+            check_fit(kv_layout(groups, 16, budget, **limits), budget, int(length[1]) + 1)
+    else:
+        if any(not group.is_state for group in groups):
+            assert kv_bytes_for(groups, 16, longest, state_interval=64) <= budget
+
+
+def test_states_of_a_hybrid() -> None:
+    """1000 bytes a state, 10 a token: 100 tokens take as much as a state."""
+    groups = (state(0, 1000), group(1, 10))
+    few = {"longest": 512, "sequences": 8, "state_interval": 512}
+    layout = kv_layout(groups, 16, 100_000, **few)
+    [attention, states] = layout.pools
+    # 16 states of 8 sequences; 100,000 - 17,000 for blocks of 160 and a state for every 32 of them:
+    # 14 states, so (83,000 - 14,000) // 160 blocks with the null block
+    assert (states.groups, states.page_bytes, states.num_blocks) == ((0,), 1000, 1 + 16 + 14)
+    assert (attention.groups, attention.page_bytes, attention.num_blocks) == ((1,), 160, 431)
+    assert layout.sequences(512) == 430 // 32
+    assert layout.blocks_for(512) == [32, 2]
+    short = kv_layout(groups, 16, 100_000, longest=512, sequences=8, state_interval=16)
+    assert short.pools[1].num_blocks == 1 + 16 + 41  # not more bytes than 260 blocks have
+    many = kv_layout(groups, 16, 100_000, longest=512, sequences=200, state_interval=512)
+    assert many.pools[1].num_blocks == 1 + 50 + 8  # half of the memory for 25 sequences
+
+
+def test_states_alone_take_all() -> None:
+    layout = kv_layout((state(0, 1000),), 16, 100_999, sequences=8)
+    assert [pool.num_blocks for pool in layout.pools] == [100]
+    assert longest_sequence(layout) is None
+    assert layout.sequences(10**6) == 49
+    with pytest.raises(CapacityError, match=r"6.84 KiB for 7 states, but has 6.83 KiB"):
+        kv_layout((state(0, 1000),), 16, 6_999)
+
+
+def test_states_are_kept_at_the_ends_of_blocks() -> None:
+    with pytest.raises(ConfigError, match=r"a multiple of block_size \(48\)"):
+        kv_layout((state(0, 8), group(1, 8)), 48, 10**6)
+    kv_layout((group(1, 8),), 48, 10**6)
+
+
+def test_states_are_not_cut_with_attention() -> None:
+    kinds = (
+        KVGroup(name="full", layers=(0, 1), bytes_per_token=128),
+        state(2, 3000),
+        KVGroup(name="window", kind="window", layers=(3,), bytes_per_token=64, window=64),
+    )
+    groups = equal_pages(kinds)
+    assert [g.name for g in groups] == ["full", "full", "s2", "window"]
+    assert groups[2] == kinds[1]
+
+
+def test_the_table_shows_states() -> None:
+    layout = kv_layout((state(0, 1000), group(1, 10)), 16, 100_000, longest=512, sequences=8)
+    table = memory_table(
+        llama(CONFIG, "bfloat16"),
+        layout,
+        weight_bytes=1832,
+        weight_format="q8_0",
+        kv_dtype="bfloat16",
+        max_model_len=512,
+        max_num_seqs=8,
+        runner="hand",
+    )
+    squeezed = [re.sub(r"\s+", " ", line.strip("│ ")) for line in table.splitlines()[2:9]]
+    assert squeezed == [
+        "KV per token 10 B bfloat16",
+        "KV block 160 B 16 tokens, 1 layers, g1",
+        "KV blocks 430 usable",
+        "state 1000 B 1 layers, float32",
+        "states 30 usable: 2 for each of 8 sequences, 14 to be found again",
+        "KV tokens 6,880 of one sequence",
+        "KV total 97.62 KiB null blocks included",
+    ]
+
+
+# ---- tables ----
 
 
 def test_weight_bytes() -> None:
@@ -134,6 +277,7 @@ def test_table_says_what_fits() -> None:
         weight_format="q8_0",
         kv_dtype="bfloat16",
         max_model_len=64,
+        max_num_seqs=8,
         runner="hand",
     )
     lines = table.splitlines()
@@ -160,6 +304,7 @@ def test_table_has_a_line_for_each_group() -> None:
         weight_format="f32",
         kv_dtype="float32",
         max_model_len=64,
+        max_num_seqs=8,
         runner="hand",
     )
     assert [name for name in ("g0", "g1") if name in table] == ["g0", "g1"]

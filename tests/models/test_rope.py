@@ -94,14 +94,14 @@ def test_scaled_length(rope: dict[str, Any], length: int) -> None:
     ("rope", "word"),
     [
         ({"rope_type": "dynamic", "factor": 2.0}, "dynamic"),
-        ({"rope_type": "longrope"}, "longrope"),
+        ({"rope_type": "longrope"}, "short_factor"),
         ({"rope_type": "spiral"}, "spiral"),
         ({"rope_type": "default", "mrope_section": [1, 2]}, "mrope_section"),
         ({"rope_type": "linear"}, "factor"),
         ({"rope_type": "yarn", "factor": "big"}, "factor"),
         ({**LLAMA3, "low_freq_factor": None}, "low_freq_factor"),
-        ({"rope_type": "default", "partial_rotary_factor": 0.5}, "partial_rotary_factor"),
-        ({"full_attention": {"rope_type": "default"}}, "full_attention"),
+        ({"rope_type": "default", "partial_rotary_factor": 0.4}, "cannot turn in pairs"),
+        ({"full_attention": {"rope_type": "spiral"}}, "spiral"),
         ({"freq_factors": [1.0]}, "rope_freqs.weight"),
     ],
 )

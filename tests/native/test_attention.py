@@ -47,15 +47,22 @@ class Shape:
     soft_cap: float = 0.0
     sinks: tuple[float, ...] | None = None
     k_offset: int = 0
+    chunk: int = 0
+    value_column: int = -1  # V is a part of K
+
+    @property
+    def stored_v_dim(self) -> int:
+        return self.v_head_dim if self.value_column < 0 else 0
 
     @property
     def width(self) -> int:
-        return (self.heads + self.kv_heads) * self.head_dim + self.kv_heads * self.v_head_dim
+        return (self.heads + self.kv_heads) * self.head_dim + self.kv_heads * self.stored_v_dim
 
     @property
     def part_bytes(self) -> int:
         slots = self.kv_heads * self.block_size
-        return slots * (self.token_bytes(self.head_dim) + self.token_bytes(self.v_head_dim))
+        dims = [self.head_dim, self.v_head_dim] if self.stored_v_dim else [self.head_dim]
+        return slots * sum(self.token_bytes(dim) for dim in dims)
 
     def token_bytes(self, dim: int) -> int:
         """Of a token's keys (or values) in one head."""
@@ -70,11 +77,10 @@ class Shape:
         q, k, v = np.split(
             qkv, np.cumsum([self.heads * self.head_dim, self.kv_heads * self.head_dim]), axis=1
         )
-        return (
-            q.reshape(len(q), self.heads, self.head_dim),
-            k.reshape(len(k), self.kv_heads, self.head_dim),
-            v.reshape(len(v), self.kv_heads, self.v_head_dim),
-        )
+        q, k = (x.reshape(len(x), -1, self.head_dim) for x in (q, k))
+        if self.value_column < 0:
+            return q, k, v.reshape(len(v), self.kv_heads, self.v_head_dim)
+        return q, k, k[..., self.value_column : self.value_column + self.v_head_dim]
 
     def rounded(self, x: np.ndarray) -> np.ndarray:
         """As the format keeps `x` [..., dim]."""
@@ -122,11 +128,13 @@ class Cache:
             v_head_dim=shape.v_head_dim,
             scale=shape.head_dim**-0.5,
             window=shape.window,
+            chunk=shape.chunk,
             soft_cap=shape.soft_cap,
             sinks=sinks,
             format=shape.format,
             block_size=shape.block_size,
             k_offset=shape.k_offset,
+            value_column=shape.value_column,
         )
 
     def write(self, rows: Sequence[Row], **prepare: Any) -> tuple[np.ndarray, ...]:
@@ -160,6 +168,8 @@ def exact(shape: Shape, qkv: np.ndarray, count: int) -> np.ndarray:
         scores = shape.soft_cap * np.tanh(scores / shape.soft_cap)
     query, key = np.arange(len(q))[-count:, None], np.arange(len(q))
     hidden = (key > query) | (key <= query - (shape.window or len(q)))
+    if shape.chunk:
+        hidden |= key < query // shape.chunk * shape.chunk
     weights = np.where(hidden, 0.0, np.exp(scores))
     total = weights.sum(-1, keepdims=True)
     if shape.sinks is not None:
@@ -180,6 +190,11 @@ SHAPES = [
     *(Shape(2, 1, 34, 50, f) for f in FORMATS),
     *(Shape(window=w, format=f) for w in (1, 5, 16, 100) for f in FORMATS),
     *(Shape(soft_cap=2.5, format=f, k_offset=192) for f in FORMATS),
+    *(Shape(chunk=c, format=f) for c in (1, 40, 256, 300) for f in FORMATS),
+    *(Shape(h, 1, 576, 512, f, value_column=64) for h in (1, 16) for f in FLOATS),
+    *(Shape(4, 2, 34, 18, f, 32, value_column=6) for f in FLOATS),
+    *(Shape(2, 1, 90, 90, f, value_column=0, window=20) for f in FLOATS),
+    Shape(128, 1, 72, 64, "bf16", value_column=8, soft_cap=1.5),
     Shape(sinks=(0.0, 1.0, -2.0, 3.0, 0.5, 7.0)),
     Shape(sinks=(0.0, 1.0, -2.0, 3.0, 0.5, 7.0), window=20, soft_cap=1.5, format="bf16"),
     Shape(sinks=(0.0, 1.0, -2.0, 3.0, 0.5, 7.0), window=20, soft_cap=1.5, format="int8"),
@@ -211,6 +226,9 @@ PLAY = [
     Shape(8, 1, 34, 50, "bf16", window=19),
     Shape(4, 2, 32, 48, window=100, soft_cap=3.0, sinks=(0.0, 1.0, -2.0, 3.0)),
     Shape(9, 3, 64, 64, "int8", 32),
+    Shape(4, 2, 32, 32, "bf16", chunk=50),
+    *(Shape(16, 1, 72, 66, f, value_column=6) for f in FLOATS),
+    Shape(4, 2, 34, 34, "f16", 32, window=19, value_column=0),
     Shape(4, 2, 34, 50, "int8", window=19, soft_cap=3.0, sinks=(0.0, 1.0, -2.0, 3.0)),
 ]
 
@@ -269,12 +287,21 @@ def test_long_contexts_are_split_over_threads_without_a_trace(native: Any, shape
 
 @pytest.mark.parametrize("format", FORMATS)
 def test_blocks_that_slid_out_of_the_window_may_be_gone(native: Any, format: str) -> None:
-    shape = Shape(format=format, window=33)
+    check_that_blocks_may_be_gone(native, Shape(format=format, window=33), 691 - 33)
+
+
+@pytest.mark.parametrize("format", FORMATS)
+def test_blocks_of_chunks_before_may_be_gone(native: Any, format: str) -> None:
+    check_that_blocks_may_be_gone(native, Shape(format=format, chunk=300), 600)
+
+
+def check_that_blocks_may_be_gone(native: Any, shape: Shape, oldest: int) -> None:
+    """At position 690, from which the first that is seen is `oldest`."""
     (text,) = shape.texts(4, [700])
     wanted = whole(Cache(native, shape, [700]), [text])[0]
     cache = Cache(native, shape, [700])
     cache.write([(0, 0, text[:690])])
-    cache.tables[0, : (691 - 33) // 16] = 0
+    cache.tables[0, : oldest // 16] = 0
     np.testing.assert_array_equal(cache.step([(0, 690, text[690:])])[0], wanted[690:])
 
 
@@ -492,7 +519,19 @@ def torch_backend(shapes: list[Shape], owners: list[str], blocks: int) -> Refere
 
 
 @pytest.mark.parametrize(
-    "wrong", [{"heads": 7}, {"head_dim": 33}, {"block_size": 24}, {"format": "f8"}]
+    "wrong",
+    [
+        {"heads": 7},
+        {"head_dim": 33},
+        {"block_size": 24},
+        {"format": "f8"},
+        {"window": 5, "chunk": 5},
+        {"chunk": -1},
+        {"value_column": 2},
+        {"value_column": 1, "v_head_dim": 30},
+        {"value_column": 0, "v_head_dim": 31},
+        {"value_column": 0, "format": "int8"},
+    ],
 )
 def test_shapes_that_no_kernel_reads_are_refused(native: Any, wrong: dict[str, Any]) -> None:
     shape = {"heads": 4, "kv_heads": 2, "head_dim": 32, "v_head_dim": 32, "scale": 1.0}

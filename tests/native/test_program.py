@@ -49,7 +49,7 @@ def test_a_segment_ends_where_the_caller_works_on_a_buffer(variant):
     program.embed(x, table)
     program.cut()
     program.choose("choose", last, x)
-    program.linear("head", logits, last, [(head, None)], False)
+    program.linear("head", logits, last, [(head, None, 1.0)], False)
     assert program.segments == 2
     step(program, [3, 5, 7], [2, 0])
     plain = embedding[[7, 3]] @ weight.T
@@ -204,16 +204,16 @@ def test_layers_that_do_not_fit_are_refused():
     weight, _ = matrix(native, VOCAB, HIDDEN, 0)
     a, b = program.buffer(HIDDEN, False), program.buffer(HIDDEN, False)
     with pytest.raises(ValueError, match="outputs"):
-        program.linear("l", b, a, [(weight, None)], False)
+        program.linear("l", b, a, [(weight, None, 1.0)], False)
     with pytest.raises(ValueError, match="sizes"):
         program.norm("n", b, a, np.ones(3, np.float32), 1e-5)
     square, _ = matrix(native, HIDDEN, HIDDEN, 0)
     chosen = program.buffer(HIDDEN, True)
     for to in (a, chosen):
         with pytest.raises(ValueError, match="buffers"):
-            program.linear("l", to, a, [(square, None)], False)
+            program.linear("l", to, a, [(square, None, 1.0)], False)
     with pytest.raises(ValueError, match="None"):
-        program.linear("l", b, a, [(None, None)], False)
+        program.linear("l", b, a, [(None, None, 1.0)], False)
     with pytest.raises(ValueError, match="choose"):
         program.choose("c", a, b)
     with pytest.raises(ValueError, match="embed"):
@@ -222,6 +222,63 @@ def test_layers_that_do_not_fit_are_refused():
         program.rows(99)
     with pytest.raises(ValueError, match="segment"):
         program.start(1)
+
+
+@pytest.mark.parametrize(
+    ("parts", "message"),
+    [
+        ([("f32", 96, 10, 0, 0), ("f32", 96, 10, 0, 9)], "overlap"),
+        ([("f32", 96, 10, 0, -1)], "overlap"),
+        ([("f32", 96, 10, 0, 31)], "outputs"),
+        ([("f32", 96, 10, 0, None)], "fit"),  # it leaves columns out, and does not say so
+        ([("f32", 62, 10, 33, 0)], "multiples"),
+        ([("f32", 64, 10, 34, 0)], "inputs"),
+        ([("f32", 64, 10, -2, 0)], "inputs"),
+        ([("f32", 63, 10, 2, 0)], "multiples"),
+        ([("q8_0", 64, 10, 16, 0)], "multiples"),
+        ([("int8", 64, 10, 0, 0)], "int8"),
+        ([("int8", 64, 10, 32, 0)], "int8"),
+    ],
+)
+def test_parts_that_do_not_fit_are_refused(parts, message):
+    native = library()
+    program = native.Program(native.Pool(1))
+    to, source = program.buffer(40, False), program.buffer(96, False)
+    placed = [(native.Packed(f, n, k), None, 1.0, *where) for f, k, n, *where in parts]
+    with pytest.raises(ValueError, match=message):
+        program.linear("l", to, source, placed, False)
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda p, a, b, c: p.norm("n", a, b, None, 1e-5), "sizes"),
+        (lambda p, a, b, c: p.norm("n", a, b, None, 1e-5, column=20, columns=21), "columns"),
+        (lambda p, a, b, c: p.norm("n", a, b, None, 1e-5, column=-1, columns=21), "columns"),
+        (lambda p, a, b, c: p.norm("n", b, b, None, 1e-5, column=97), "columns"),
+        (lambda p, a, b, c: p.norm("n", b, b, None, 1e-5, groups=7), "groups"),
+        (lambda p, a, b, c: p.norm("n", b, b, np.ones(47, np.float32), 1e-5, groups=2), "sizes"),
+        (lambda p, a, b, c: p.norm("n", a, a, None, 1e-5, kind="batch"), "batch"),
+        (lambda p, a, b, c: p.norm("n", a, c, None, 1e-5), "buffers"),
+        (lambda p, a, b, c: p.activate("a", a, "tanh"), "tanh"),
+        (lambda p, a, b, c: p.soft_cap("s", a, 0.0), "cap"),
+        (lambda p, a, b, c: p.multiply("m", a, b, "relu"), "relu"),
+        (lambda p, a, b, c: p.multiply("m", a, b, "none", column=57), "columns"),
+        (lambda p, a, b, c: p.multiply("m", b, a, "none"), "columns"),
+        (lambda p, a, b, c: p.multiply("m", a, c, "none"), "buffers"),
+        (lambda p, a, b, c: p.copy("c", a, b), "columns"),
+        (lambda p, a, b, c: p.copy("c", a, b, source_column=96), "columns"),
+        (lambda p, a, b, c: p.copy("c", a, a), "buffers"),
+        (lambda p, a, b, c: p.add("a", a, b), "sizes"),
+        (lambda p, a, b, c: p.add("a", a, c), "buffers"),
+    ],
+)
+def test_ops_on_rows_that_do_not_fit_are_refused(call, message):
+    program = library().Program(library().Pool(1))
+    with pytest.raises(ValueError, match=message):
+        call(
+            program, program.buffer(40, False), program.buffer(96, False), program.buffer(40, True)
+        )
 
 
 def test_what_a_caller_writes_is_read_in_every_form():
@@ -235,9 +292,9 @@ def test_what_a_caller_writes_is_read_in_every_form():
     x, y, z = (program.buffer(HIDDEN, False) for _ in range(3))
     program.embed(x, table)
     program.norm("n", y, x, np.ones(HIDDEN, np.float32), 1e-5)
-    program.linear("l", z, y, [(blocks, None)], False)
+    program.linear("l", z, y, [(blocks, None, 1.0)], False)
     program.cut()
-    program.linear("l", z, y, [(blocks, None)], False)
+    program.linear("l", z, y, [(blocks, None, 1.0)], False)
     step(program, [4], [])
     once = program.rows(z).copy()
     program.rows(y)[:] *= 2

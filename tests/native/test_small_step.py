@@ -40,7 +40,7 @@ class Weights:
             self._native.pack_blocks(packed, quantize(values, kind), 0)
         else:
             self._native.pack_float(packed, values, 0)
-        return packed, None
+        return packed, None, 1.0
 
 
 class Layer:
@@ -54,7 +54,7 @@ class Layer:
             program.buffer(width, False) for width in (HIDDEN, HIDDEN, QKV, HEADS * HEAD_DIM, 96)
         )
         last, self.logits = program.buffer(HIDDEN, True), program.buffer(VOCAB, True)
-        table, _ = Weights(native, "f32").linear(VOCAB, HIDDEN)
+        table = Weights(native, "f32").linear(VOCAB, HIDDEN)[0]
         program.embed(x, table)
         rope = program.rope([1.0, 0.1], 1.0, 0)
         program.norm("norm", normed, x, ones, 1e-5)

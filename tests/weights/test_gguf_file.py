@@ -105,6 +105,7 @@ def test_every_type_the_gguf_package_reads(tmp_path: Path, kind: gguf.GGMLQuanti
     random = np.random.default_rng(int(kind))
     packed = random.integers(0, 60, (9, 5 * block_bytes), dtype=np.uint8)
     writer = gguf.GGUFWriter(tmp_path / "m.gguf", "qwen2")
+    writer.add_block_count(4)
     writer.add_tensor("blk.3.ffn_up.weight", packed, raw_dtype=kind)
     writer.write_header_to_file()
     writer.write_kv_data_to_file()

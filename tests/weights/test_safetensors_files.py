@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tiny_models import FAMILIES, tiny_model
+from tiny_models import DENSE, tiny_model
 
 from octavo.base.errors import ModelError
 from octavo.files.model_files import ModelFiles
@@ -32,7 +32,7 @@ def write_single(path: Path, header: Any, data: bytes) -> None:
     path.write_bytes(len(text).to_bytes(8, "little") + text + data)
 
 
-@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("family", DENSE)
 def test_two_shards_have_exactly_the_spec(tmp_path: Path, family: str) -> None:
     model = tiny_model(tmp_path, family)
     assert len(list(tmp_path.glob("*.safetensors"))) == 2

@@ -27,7 +27,7 @@ def test_growing_equals_a_list():
 
 def test_arrays_equal_a_plain_account_of_rows():
     rng = random.Random(1)
-    states = States(num_groups=2)
+    states = States(num_groups=3, replaced=[2])
     known: dict[int, list[int]] = {}
     tables: dict[int, list[list[int]]] = {}
     computed: dict[int, int] = {}
@@ -40,7 +40,7 @@ def test_arrays_equal_a_plain_account_of_rows():
         if len(known) < 5:
             tokens = [rng.randrange(999) for _ in range(rng.randint(1, 20))]
             new = [NewSequence(next_id, list(tokens), len(tokens), SamplingParams(), (3,), 2)]
-            known[next_id], tables[next_id], computed[next_id] = tokens, [[], []], 0
+            known[next_id], tables[next_id], computed[next_id] = tokens, [[], [], []], 0
             next_id += 1
         rows = []
         for s in known:
@@ -50,14 +50,16 @@ def test_arrays_equal_a_plain_account_of_rows():
             kept = max(0, len(tables[s][0]) - rng.randrange(2))  # the last may have been copied
             wanted = -(-computed[s] // BLOCK) - kept
             blocks = [[rng.randrange(1, 2**30) for _ in range(wanted)] for _ in range(2)]
-            for table, more in zip(tables[s], blocks, strict=True):
+            for table, more in zip(tables[s][:2], blocks, strict=True):
                 table[kept:] = more
+            tables[s][2] = [rng.randrange(1, 2**30), rng.randrange(1, 2**30)]  # of states
+            blocks.append(tables[s][2])
             draws = (*range(1, rng.randint(1, 3)), 0) if computed[s] == len(known[s]) else ()
             rows.append(Row(s, start, length, kept, blocks, draws))
         plan = StepPlan(step, new, rows, dropped)
         states.follow(plan)
         assert len(states) == len(known)
-        check(build_batch(plan, states, BLOCK, 2), plan, known, tables)
+        check(build_batch(plan, states, BLOCK, 3), plan, known, tables)
         drawn = [Sampled(r.sequence_id, c, [rng.randrange(999)]) for r in rows for c in r.draws]
         states.learn(StepResult(step, drawn))
         for d in drawn:
@@ -75,7 +77,9 @@ def check(batch, plan, known, tables):
         assert batch.attention.context_lens[r] == row.start + row.length
         assert batch.positions[span].tolist() == positions
         assert batch.token_ids[span].tolist() == [known[row.sequence_id][p] for p in positions]
-        for g, table in enumerate(tables[row.sequence_id]):
+        assert batch.attention.tables[2].shape == (len(plan.rows), 2)
+        assert batch.attention.tables[2][r].tolist() == tables[row.sequence_id][2]
+        for g, table in enumerate(tables[row.sequence_id][:2]):
             assert batch.attention.tables[g][r, : len(table)].tolist() == table
             assert not batch.attention.tables[g][r, len(table) :].any()
             slots = [table[p // BLOCK] * BLOCK + p % BLOCK for p in positions]

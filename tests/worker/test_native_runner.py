@@ -11,7 +11,7 @@ import torch
 from steps import Steps
 from tiny_gguf import tiny_gguf
 from tiny_int8 import quantise_activations, tiny_int8
-from tiny_models import FAMILIES, tiny_model
+from tiny_models import DENSE, tiny_model
 
 from octavo.files.model_files import ModelFiles
 from octavo.models.families import model_spec
@@ -76,7 +76,7 @@ PROMPTS = {f"s{i}": some_tokens(i, n) for i, n in enumerate((1, 7, 16, 33, 48, 6
 
 @pytest.mark.parametrize("variant", usable_variants())
 @pytest.mark.parametrize("kv_dtype", ["float32", "bfloat16", "int8"])
-@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("family", DENSE)
 def test_native_equals_torch(family, kv_dtype, variant, tmp_path):
     """What is kept in coarser numbers may be rounded to the other side: rarely."""
     tiny_model(tmp_path, family)
@@ -96,9 +96,10 @@ def close(ours, theirs, limit=2e-4) -> bool:
 def test_bytes_planned_are_bytes_allocated(kv_dtype, tmp_path):
     tiny_model(tmp_path, "qwen2_mixed")
     case = Case(tmp_path, "float32", kv_dtype)
-    pools, places = allocate(library(), case.spec, case.layout, kv_dtype)
-    assert sum(pool.nbytes for pool in pools) == case.layout.total_bytes
-    assert {id(place.memory) for place in places} == {id(pool) for pool in pools}
+    made = allocate(library(), case.spec, case.layout, kv_dtype)
+    assert sum(pool.nbytes for pool in made.pools) == case.layout.total_bytes
+    places = made.attention.values()
+    assert {id(place.memory) for place in places} == {id(pool) for pool in made.pools}
 
 
 @pytest.mark.parametrize("variant", usable_variants())
@@ -174,7 +175,7 @@ def answers(model, tokens: list[int]) -> np.ndarray:
 
 
 @pytest.mark.parametrize("variant", usable_variants())
-@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("family", DENSE)
 def test_int8_multiplies_codes_of_weights_and_tokens(family, variant, tmp_path):
     check_int8(tmp_path, family, variant, floats=HEAD)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
-from tiny_models import FAMILIES, tiny_model
+from tiny_models import DENSE, tiny_model
 
 from octavo.files.model_files import ModelFiles
 from octavo.models.families import model_spec
@@ -17,7 +17,7 @@ from octavo.worker.torch_runner import TorchRunner
     ("dtype", "kv_dtype"),
     [("float32", "float32"), ("bfloat16", "bfloat16"), ("bfloat16", "int8")],
 )
-@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("family", DENSE)
 def test_bytes_planned_are_bytes_allocated(family, dtype, kv_dtype, tmp_path):
     tiny_model(tmp_path, family)
     files = ModelFiles("tiny", tmp_path)

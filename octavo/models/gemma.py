@@ -1,0 +1,64 @@
+"""Gemma 1, 2 and 3: norms count from one, embeddings are scaled, layers see windows."""
+
+from __future__ import annotations
+
+from octavo.models.config import Config, flag, number, value
+from octavo.models.decoder import Build, Names, Traits, decoder
+from octavo.models.rope import rope_spec
+from octavo.models.spec import ModelSpec, NormSpec, RopeSpec
+
+_AROUND = Names(
+    after_mixer="post_attention_layernorm",
+    before_feed="pre_feedforward_layernorm",
+    after_feed="post_feedforward_layernorm",
+)
+_CAPS = ("attn_logit_softcapping", "final_logit_softcapping", "query_pre_attn_scalar")
+_LOCAL_THETA = 10000.0
+
+
+def gemma(config: Config, kv_dtype: str) -> ModelSpec:
+    """Its files say `hidden_act` "gelu" where the model computes the tanh formula."""
+    config = {**config, "hidden_activation": "gelu_pytorch_tanh"}
+    return decoder("gemma", config, kv_dtype, _traits(config, Names()))
+
+
+def gemma2(config: Config, kv_dtype: str) -> ModelSpec:
+    """Scores and logits are capped."""
+    return decoder("gemma2", config, kv_dtype, _traits(config, _AROUND))
+
+
+def gemma3(config: Config, kv_dtype: str) -> ModelSpec:
+    """Norms over heads of q and k; windows turn by a rotary base of their own."""
+    traits = _traits(config, _AROUND, qk_norm="head", rope=_rope)
+    return decoder("gemma3", config, kv_dtype, traits)
+
+
+def _traits(config: Config, names: Names, **more: object) -> Traits:
+    bias = flag(config, "attention_bias")
+    offset = 0.0 if flag(config, "norms_count_from_zero") else 1.0  # GGUF files have it added
+    scalar = value(config, "query_pre_attn_scalar")
+    return Traits(
+        names=names,
+        qkv_bias=bias,
+        o_bias=bias,
+        norm=NormSpec(None, 0.0, offset=offset),
+        embedding_scale=number(config, "hidden_size") ** 0.5,
+        attention_scale=None if scalar is None else number(config, "query_pre_attn_scalar") ** -0.5,
+        soft_cap=_cap(config, "attn_logit_softcapping"),
+        logit_cap=_cap(config, "final_logit_softcapping"),
+        understood=_CAPS,
+        **more,  # type: ignore[arg-type]
+    )
+
+
+def _cap(config: Config, name: str) -> float | None:
+    return None if config.get(name) in (None, False) else number(config, name)
+
+
+def _rope(build: Build, layer: int) -> RopeSpec:
+    """Older files have two bases, of which only that of full attention may be scaled."""
+    config, local = build.config, build.group(layer).kind == "window"
+    if local and value(config, "rope_parameters") is None:
+        theta = number(config, "rope_local_base_freq", default=_LOCAL_THETA)
+        config = {**config, "rope_theta": theta, "rope_scaling": None}
+    return rope_spec(config, build.head_dim, "sliding_attention" if local else "full_attention")

@@ -1,0 +1,107 @@
+"""Llama 4's text decoder: chunked attention with rotary positions, full attention without."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from octavo.models.config import Config, flag, integer, integers, number
+from octavo.models.decoder import Build, Names, Traits, decoder
+from octavo.models.experts import joined, own_experts, router
+from octavo.models.rope import rope_spec
+from octavo.models.spec import (
+    AttentionSpec,
+    ExpertsSpec,
+    LinearSpec,
+    ModelSpec,
+    NormSpec,
+    OpSpec,
+    RopeSpec,
+    RouterSpec,
+    TemperSpec,
+)
+
+_UNDERSTOOD = (
+    "attention_chunk_size",
+    "attn_temperature_tuning",
+    "no_rope_layers",
+    "num_local_experts",
+    "use_qk_norm",
+)
+
+
+def llama4(config: Config, kv_dtype: str) -> ModelSpec:
+    bias = flag(config, "attention_bias")
+    traits = Traits(
+        names=Names(feed="feed_forward"),
+        qkv_bias=bias,
+        o_bias=bias,
+        interleaved=True,
+        rope=_rope,
+        mixers=_attention,
+        feeds=_feeds,
+        understood=_UNDERSTOOD,
+    )
+    return decoder("llama4", config, kv_dtype, traits)
+
+
+def _rope(build: Build, layer: int) -> RopeSpec | None:
+    if build.group(layer).kind != "chunked":
+        return None
+    return rope_spec(build.config, build.head_dim)
+
+
+def _attention(build: Build, layer: int) -> tuple[AttentionSpec]:
+    config, attention = build.config, build.attention(layer)
+    if attention.rope is None:
+        return (replace(attention, temper=_temper(config)),)
+    if not flag(config, "use_qk_norm"):
+        return (attention,)
+    q_norm, k_norm = (
+        NormSpec(None, build.eps, groups=heads) for heads in (build.heads, build.kv_heads)
+    )
+    return (replace(attention, q_norm=q_norm, k_norm=k_norm, norm_after_rope=True),)
+
+
+def _temper(config: Config) -> TemperSpec | None:
+    if not flag(config, "attn_temperature_tuning", True):
+        return None
+    scale, length = (
+        number(config, name, default=usual)
+        for name, usual in (("attn_scale", 0.1), ("floor_scale", 8192))
+    )
+    return TemperSpec(scale, length, 1.0)
+
+
+def _feeds(build: Build, layer: int) -> tuple[OpSpec, ...]:
+    config, path = build.config, build.path(layer, build.names.feed)
+    sparse = integers(config, "moe_layers")
+    every = integer(config, "interleave_moe_layer_step", default=1)
+    if not (layer in sparse if sparse is not None else (layer + 1) % every == 0):
+        return (build.mlp(path, integer(config, "intermediate_size_mlp")),)
+    experts = integer(config, "num_local_experts")
+    inner = build.inner
+    routed = router(build, f"{path}.router", experts, scoring="sigmoid", normalise=False)
+    if flag(config, "tensors_apart"):
+        mixture = own_experts(build, f"{path}.experts", experts, inner, routed)
+    else:
+        mixture = _joined_experts(build, path, experts, routed)
+    return replace(mixture, weigh_input=True), build.mlp(f"{path}.shared_expert", inner)
+
+
+def _joined_experts(build: Build, path: str, experts: int, routed: RouterSpec) -> ExpertsSpec:
+    inner, hidden = build.inner, build.hidden
+    into, out = (experts, hidden, 2 * inner), (experts, inner, hidden)
+
+    def linear(expert: int, name: str, rows: slice = slice(None)) -> LinearSpec:
+        tensor = f"{path}.experts.{'down_proj' if name == 'down' else 'gate_up_proj'}"
+        shape = out if name == "down" else into
+        return joined(f"{path}.experts.{expert}.{name}", tensor, shape, expert, rows, turned=True)
+
+    each = range(experts)
+    return ExpertsSpec(
+        routed,
+        tuple(linear(e, "gate", slice(0, inner)) for e in each),
+        tuple(linear(e, "up", slice(inner, 2 * inner)) for e in each),
+        tuple(linear(e, "down") for e in each),
+        build.activation,
+    )

@@ -1,0 +1,133 @@
+"""How the tensors of GGUF's architectures are called in Hugging Face layout.
+
+`{}` in a name stands for a number: the tensor holds several, one after another along its first
+axis. Several names mean that their rows lie one after another.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+
+Names = str | tuple[str, ...]
+
+_WHOLE = {
+    "token_embd": "model.embed_tokens",
+    "output_norm": "model.norm",
+    "output": "lm_head",
+}
+
+# Tensors that no layer reads: the config has what they say, or nothing needs them.
+_READ_ELSEWHERE = ("rope_factors_long.weight", "rope_factors_short.weight")
+_NEEDLESS_IN_LAYER = ("attn_rot_embd",)
+
+_USUAL: dict[str, Names] = {
+    "attn_norm": "input_layernorm",
+    "attn_q": "self_attn.q_proj",
+    "attn_k": "self_attn.k_proj",
+    "attn_v": "self_attn.v_proj",
+    "attn_qkv": ("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj"),
+    "attn_output": "self_attn.o_proj",
+    "attn_q_norm": "self_attn.q_norm",
+    "attn_k_norm": "self_attn.k_norm",
+    "post_attention_norm": "post_attention_layernorm",
+    "ffn_norm": "post_attention_layernorm",
+    "post_ffw_norm": "post_feedforward_layernorm",
+    "ffn_gate": "mlp.gate_proj",
+    "ffn_up": "mlp.up_proj",
+    "ffn_down": "mlp.down_proj",
+    "ffn_gate_inp": "mlp.gate",
+    "ffn_gate_exps": "mlp.experts.{}.gate_proj",
+    "ffn_up_exps": "mlp.experts.{}.up_proj",
+    "ffn_down_exps": "mlp.experts.{}.down_proj",
+    "ffn_gate_shexp": "mlp.shared_experts.gate_proj",
+    "ffn_up_shexp": "mlp.shared_experts.up_proj",
+    "ffn_down_shexp": "mlp.shared_experts.down_proj",
+    "exp_probs_b.bias": "mlp.gate.e_score_correction_bias",
+}
+
+
+def _feeds(path: str, stem: str) -> dict[str, Names]:
+    """The names of an MLP under another path, for the tensors ffn_gate`stem` and so on."""
+    return {f"ffn_{x}{stem}": f"{path}.{x}_proj" for x in ("gate", "up", "down")}
+
+
+_GATE_UP = {"ffn_up": "mlp.gate_up_proj"}
+_GEMMA = {"ffn_norm": "pre_feedforward_layernorm"}
+
+_OWN: dict[str, dict[str, Names]] = {
+    "chatglm": {**_GATE_UP},
+    "deepseek2": {
+        "attn_q_a": "self_attn.q_a_proj",
+        "attn_q_a_norm": "self_attn.q_a_layernorm",
+        "attn_q_b": "self_attn.q_b_proj",
+        "attn_kv_a_mqa": "self_attn.kv_a_proj_with_mqa",
+        "attn_kv_a_norm": "self_attn.kv_a_layernorm",
+        "attn_kv_b": "self_attn.kv_b_proj",
+        "attn_k_b": "self_attn.k_b_proj",
+        "attn_v_b": "self_attn.v_b_proj",
+    },
+    "gemma2": {**_GEMMA},
+    "gemma3": {**_GEMMA},
+    "glm4": {
+        **_GATE_UP,
+        "post_attention_norm": "post_self_attn_layernorm",
+        "post_ffw_norm": "post_mlp_layernorm",
+    },
+    "gpt-oss": {"attn_sinks.weight": "self_attn.sinks", "ffn_gate_inp": "mlp.router"},
+    "granitemoe": {
+        "ffn_gate_inp": "block_sparse_moe.router.layer",
+        **_feeds("block_sparse_moe.experts.{}", "_exps"),
+        **_feeds("shared_mlp", "_shexp"),
+    },
+    "llama": {
+        "ffn_gate_inp": "block_sparse_moe.gate",
+        "ffn_gate_exps": "block_sparse_moe.experts.{}.w1",
+        "ffn_down_exps": "block_sparse_moe.experts.{}.w2",
+        "ffn_up_exps": "block_sparse_moe.experts.{}.w3",
+    },
+    "llama4": {
+        **_feeds("feed_forward", ""),
+        "ffn_gate_inp": "feed_forward.router",
+        **_feeds("feed_forward.experts.{}", "_exps"),
+        **_feeds("feed_forward.shared_expert", "_shexp"),
+    },
+    "phi3": {**_GATE_UP, "attn_qkv": "self_attn.qkv_proj"},
+    "qwen2moe": {
+        **_feeds("mlp.shared_expert", "_shexp"),
+        "ffn_gate_inp_shexp": "mlp.shared_expert_gate",
+    },
+    "stablelm": {
+        "attn_q_norm": "self_attn.q_layernorm.norms.{}",
+        "attn_k_norm": "self_attn.k_layernorm.norms.{}",
+    },
+}
+
+# Whose rows of q and k are put so that neighbours turn together.
+PERMUTED = ("granite", "granitemoe", "llama", "mistral3", "olmo", "smollm3")
+
+
+def translate(architecture: str, name: str, layers: int) -> tuple[str, ...]:
+    """The names of what the tensor `name` holds; none where no layer needs it; unknown names stay.
+
+    `blk.N.attn_q.weight` -> `model.layers.N.self_attn.q_proj.weight`
+    """
+    stem, _, kind = name.rpartition(".")
+    if stem in _WHOLE:
+        return (f"{_WHOLE[stem]}.{kind}",)
+    match = re.fullmatch(r"blk\.(\d+)\.(.+)", stem)
+    if match is None:
+        return () if name in _READ_ELSEWHERE else (name,)
+    if int(match[1]) >= layers or match[2] in _NEEDLESS_IN_LAYER:
+        return ()
+    found = _in_layer({**_USUAL, **_OWN.get(architecture, {})}, match[2], kind)
+    return tuple(f"model.layers.{match[1]}.{part}" for part in found) or (name,)
+
+
+def _in_layer(names: Mapping[str, Names], stem: str, kind: str) -> tuple[str, ...]:
+    """A few names are those of a stem and its kind together, and have no kind themselves."""
+    whole = names.get(f"{stem}.{kind}")
+    if isinstance(whole, str):
+        return (whole,)
+    found = names.get(stem, ())
+    return tuple(f"{part}.{kind}" for part in ([found] if isinstance(found, str) else found))

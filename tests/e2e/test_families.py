@@ -1,0 +1,113 @@
+"""Every native family gives the greedy tokens of Hugging Face Transformers, by both ways to compute
+it: together with strangers, cut into steps of any length, from a warm cache, preempted."""
+
+from __future__ import annotations
+
+import itertools
+import random
+from typing import Any
+
+import pytest
+import torch
+from tiny_models import FAMILIES, HYBRIDS, tiny_model
+
+from octavo import LLM, SamplingParams
+
+VOCAB, OUTPUT = 512, 64
+LENGTHS = (1, 33, 70)  # the longest beyond every window, chunk and block
+GREEDY = SamplingParams(temperature=0.0, max_tokens=OUTPUT, ignore_eos=True)
+
+Case = tuple[str, list[list[int]], list[list[int]]]
+
+
+@pytest.fixture(scope="module", params=(*FAMILIES, *HYBRIDS))
+def case(request: Any, tmp_path_factory: pytest.TempPathFactory) -> Case:
+    """(folder, prompts, the tokens that Transformers generates)"""
+    folder = tmp_path_factory.mktemp(request.param)
+    model = tiny_model(folder, request.param)
+    rng = random.Random(request.param)
+    prompts = [[rng.randrange(VOCAB) for _ in range(n)] for n in LENGTHS]
+    return str(folder), prompts, [greedy(model, prompt) for prompt in prompts]
+
+
+def greedy(model: Any, prompt: list[int]) -> list[int]:
+    """The whole sequence again for every token: no cache that could be wrong."""
+    ids = list(prompt)
+    with torch.inference_mode():
+        for _ in range(OUTPUT):
+            logits = model(torch.tensor([ids]), use_cache=False, logits_to_keep=1).logits
+            ids.append(int(logits[0, -1].argmax()))
+    return ids[len(prompt) :]
+
+
+def load(folder: str, impl: str, **options: Any) -> LLM:
+    settings = {"dtype": "float32", "kv_memory": "8MiB", "skip_tokenizer_init": True, "threads": 1}
+    return LLM(folder, model_impl=impl, **(settings | options))
+
+
+def tokens(outputs: Any) -> list[list[int]]:
+    return [output.outputs[0].token_ids for output in outputs]
+
+
+@pytest.mark.parametrize("chunk", [7, 2048])
+def test_native_together_and_warm(case: Case, chunk: int) -> None:
+    check_warm(case, "native", chunk)
+
+
+def test_native_token_by_token(case: Case) -> None:
+    folder, prompts, expected = case
+    llm = load(folder, "native", max_num_batched_tokens=1, max_num_seqs=1)
+    assert tokens(llm.generate(prompts, GREEDY, use_tqdm=False)) == expected
+
+
+def test_native_preempted(case: Case) -> None:
+    check_preempted(case, "native")
+
+
+def test_torch_together_and_warm(case: Case) -> None:
+    check_warm(case, "torch", 41)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("chunk", [1, 7, 2048])
+def test_torch_in_chunks(case: Case, chunk: int) -> None:
+    check_warm(case, "torch", chunk)
+
+
+@pytest.mark.slow
+def test_torch_preempted(case: Case) -> None:
+    check_preempted(case, "torch")
+
+
+def check_warm(case: Case, impl: str, chunk: int) -> None:
+    folder, prompts, expected = case
+    llm = load(folder, impl, max_num_batched_tokens=chunk, max_num_seqs=min(chunk, 8))
+    assert tokens(llm.generate(prompts, GREEDY, use_tqdm=False)) == expected
+    longer = [p + e[:20] for p, e in zip(prompts, expected, strict=True)]
+    rest = SamplingParams(temperature=0.0, max_tokens=OUTPUT - 20, ignore_eos=True)
+    warm = llm.generate(longer, rest, use_tqdm=False)
+    assert tokens(warm) == [e[20:] for e in expected]
+    assert sum(output.num_cached_tokens for output in warm) > 0
+
+
+def check_preempted(case: Case, impl: str) -> None:
+    """Every few steps somebody gives way, and finds some of what it had again, or nothing."""
+    folder, prompts, expected = case
+    for prefix_caching in (True, False):
+        llm = load(
+            folder, impl, prefix_caching=prefix_caching, max_num_batched_tokens=16, max_num_seqs=8
+        )
+        engine, rng = llm._local.engine, random.Random(0)
+        found: dict[str, list[int]] = {str(i): [] for i in range(len(prompts))}
+        for i, prompt in enumerate(prompts):
+            engine.add(llm._door.request(prompt, GREEDY, request_id=str(i)))
+        for step in itertools.count():
+            if not engine.has_work:
+                break
+            running = engine._scheduler._roster.running
+            if step % 7 == 6 and running:
+                engine._scheduler._preempt(rng.choice(running))
+            for delta in engine.step():
+                found[delta.request_id] += delta.token_ids
+        assert list(found.values()) == expected
+        assert llm.stats.preemptions_total > 5
