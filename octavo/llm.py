@@ -46,7 +46,7 @@ class LLM:
 
     def __init__(self, model: str = "smollm2", **options: Any) -> None:
         settings = EngineSettings.flat(model=model, **options)
-        files = locate(settings.model.model)
+        files = locate(settings.model.model, code=settings.model.trust_remote_code)
         with ThreadPoolExecutor(1) as beside:  # both take long, and neither needs the other
             text = beside.submit(_load_text, settings, files)
             self._local = LocalEngine(build_engine(settings, files))

@@ -101,6 +101,6 @@ def _by_transformers(settings: EngineSettings, files: ModelFiles, device: str) -
     stored = None if settings.model.load_format == "dummy" else open_safetensors(files)
     eos, trusted = model_config(files).get("eos_token_id"), settings.model.trust_remote_code
     model = examine(files, stored, dtype, kept_in, trusted, eos)
-    checkpoint = stored or DummyCheckpoint(model.spec, settings.seed)
+    checkpoint = model.checkpoint or DummyCheckpoint(model.spec, settings.seed)
     backend = FallbackBackend(model, checkpoint, dtype, device, num_threads(settings))
     return Resolved(model.spec, device, dtype, kept_in, backend)

@@ -20,8 +20,8 @@ _AUTO = "AutoModelForCausalLM"
 log = logger("fallback")
 
 
-def model_class(files: ModelFiles, trust_remote_code: bool) -> tuple[Any, Any]:
-    """The class, and the config of the part that decodes text.
+def model_class(files: ModelFiles, trust_remote_code: bool) -> tuple[Any, Any, bool]:
+    """The class, its config, and whether that is the part of a larger model that decodes text.
 
     Code that comes with the model runs only where it is trusted, and is named in the log then.
 
@@ -36,8 +36,9 @@ def model_class(files: ModelFiles, trust_remote_code: bool) -> tuple[Any, Any]:
     config = _config(files.path, found, trust_remote_code)
     if trust_remote_code and isinstance(own_code, Mapping) and _AUTO in own_code:
         made = get_class_from_dynamic_module(own_code[_AUTO], files.path, local_files_only=True)
-        return made, config
-    return decoder_class(config)
+        return made, config, False
+    made, part = decoder_class(config)
+    return made, part, part is not config
 
 
 def decoder_class(config: Any) -> tuple[Any, Any]:

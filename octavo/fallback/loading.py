@@ -23,7 +23,6 @@ from octavo.weights.checkpoint import Checkpoint
 
 Watch = Callable[[Iterable[str]], Iterable[str]]
 
-_TEXT = "language_model."  # in names of tensors, where a decoder is one part of several
 _SHOWN = 5
 
 
@@ -55,14 +54,14 @@ def load(
     Raises:
         ModelError: the checkpoint lacks tensors, or has some of another shape.
     """
-    names = text_names(checkpoint)
-    ticks, lock = iter(watch(list(names))), threading.Lock()
+    names = list(checkpoint.shapes())
+    ticks, lock = iter(watch(names)), threading.Lock()
 
     def tick() -> None:
         with lock:
             next(ticks, None)
 
-    tensors = {new: Stored(checkpoint, name, tick) for name, new in names.items()}
+    tensors = {name: Stored(checkpoint, name, tick) for name in names}
     model = _from_tensors(model_class, config, tensors, dtype, device)
     for _ in ticks:
         pass
@@ -73,21 +72,11 @@ def without_values(
     model_class: Any, config: Any, checkpoint: Checkpoint, dtype: torch.dtype
 ) -> nn.Module:
     """The same without values, from headers alone. Raises as `load` does."""
-    shapes = checkpoint.shapes()
     tensors = {
-        new: torch.empty(shapes[name], dtype=dtype, device="meta")
-        for name, new in text_names(checkpoint).items()
+        name: torch.empty(shape, dtype=dtype, device="meta")
+        for name, shape in checkpoint.shapes().items()
     }
     return _from_tensors(model_class, config, tensors, dtype, "meta")
-
-
-def text_names(checkpoint: Checkpoint) -> dict[str, str]:
-    """Tensors of the decoder, under the names that they have where it is all there is."""
-    names = list(checkpoint.shapes())
-    if not any(_TEXT in name for name in names):
-        return {name: name for name in names}
-    kept = (name for name in names if _TEXT in name or name.startswith("lm_head."))
-    return {name: name.replace(_TEXT, "", 1) for name in kept}
 
 
 def _from_tensors(

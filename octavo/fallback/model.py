@@ -21,6 +21,7 @@ from octavo.fallback.shapes import CallKey, kv_groups
 from octavo.fallback.spec import FallbackSpec
 from octavo.files.model_files import ModelFiles
 from octavo.weights.checkpoint import Checkpoint
+from octavo.weights.text_part import TextPart
 
 _LONGEST = ("max_position_embeddings", "max_target_positions", "max_seq_len", "n_ctx")
 
@@ -30,6 +31,7 @@ class FallbackModel:
     """What has been learned of a model, and how to load it."""
 
     spec: FallbackSpec
+    checkpoint: Checkpoint | None  # of the text decoder
     config: Any
     made: Any  # its class
     asks_past: bool
@@ -60,7 +62,9 @@ def examine(
     Raises:
         ModelError: Transformers cannot build the model, or its class fails the self-test.
     """
-    made, config = model_class(files, trust_remote_code)
+    made, config, is_part = model_class(files, trust_remote_code)
+    if checkpoint is not None and is_part:
+        checkpoint = TextPart(checkpoint)
     try:
         asks_past = self_test(made, config)
         model = outline(made, config, checkpoint, getattr(torch, dtype))
@@ -80,7 +84,7 @@ def examine(
         tied=bool(getattr(config, "tie_word_embeddings", False)),
         tensors=_tensors(model) if checkpoint is None else checkpoint.shapes(),
     )
-    return FallbackModel(spec, config, made, asks_past, recorder.slot_of, _bytes(model))
+    return FallbackModel(spec, checkpoint, config, made, asks_past, recorder.slot_of, _bytes(model))
 
 
 def _bytes(model: nn.Module) -> int:

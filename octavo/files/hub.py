@@ -29,8 +29,9 @@ class _SilentBar(tqdm):  # type: ignore[misc]
         super().__init__(*args, **{**options, "disable": True})
 
 
-def fetch(hub_id: str, progress: bool = True) -> Path:
-    """The folder of `org/name`: configuration, tokenizer and safetensors files only.
+def fetch(hub_id: str, progress: bool = True, code: bool = False) -> Path:
+    """The folder of `org/name`: configuration, tokenizer and safetensors files only, and Python
+    files with `code`.
 
     What is cached is checked against the hub, and used as it is when the hub is out of reach.
 
@@ -40,7 +41,7 @@ def fetch(hub_id: str, progress: bool = True) -> Path:
     try:
         folder = huggingface_hub.snapshot_download(
             hub_id,
-            allow_patterns=WANTED,
+            allow_patterns=[*WANTED, *(["*.py"] if code else [])],
             ignore_patterns=UNWANTED,
             tqdm_class=None if progress else _SilentBar,
         )

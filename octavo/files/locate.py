@@ -13,8 +13,11 @@ from octavo.files.short_names import SHORT_NAMES, packaged
 _HUB_ID = re.compile(r"\w[\w.-]*/[\w.-]+")
 
 
-def locate(name: str, progress: bool = True, accept_license: bool = False) -> ModelFiles:
-    """The files of the model called `name`, fetched into a cache first where need be.
+def locate(
+    name: str, progress: bool = True, accept_license: bool = False, code: bool = False
+) -> ModelFiles:
+    """The files of the model called `name`, fetched into a cache first where need be; Python code
+    that comes with it only where `code` says so.
 
     A short name wins over a folder of the same name (write `./name` for the folder), and a
     folder wins over a hub id.
@@ -29,7 +32,7 @@ def locate(name: str, progress: bool = True, accept_license: bool = False) -> Mo
     if path.is_dir() and name not in SHORT_NAMES:
         return _folder(path.resolve().name, path)
     if _HUB_ID.fullmatch(name):
-        return _hub_folder(name, progress)
+        return _hub_folder(name, progress, code)
     if "/" in name:
         raise ModelError(f"no such folder: {name}")
     return ModelFiles(name, _cached(name, progress, accept_license))
@@ -59,7 +62,7 @@ def _folder(name: str, path: Path) -> ModelFiles:
     return ModelFiles(name, path)
 
 
-def _hub_folder(hub_id: str, progress: bool) -> ModelFiles:
+def _hub_folder(hub_id: str, progress: bool, code: bool) -> ModelFiles:
     from octavo.files import hub  # the hub library takes a while to import
 
-    return _folder(hub_id, hub.fetch(hub_id, progress))
+    return _folder(hub_id, hub.fetch(hub_id, progress, code))

@@ -43,7 +43,8 @@ def serve(engine_settings: EngineSettings, server_settings: ServerSettings) -> i
         if engine_settings.model.skip_tokenizer_init:
             raise ConfigError("a server speaks text: it needs the tokenizer")
         with bind(server_settings.host, server_settings.port) as listener:
-            files = locate(engine_settings.model.model)
+            model = engine_settings.model
+            files = locate(model.model, code=model.trust_remote_code)
             with asyncio.Runner(loop_factory=_loop_factory()) as runner:
                 runner.run(_run(files, engine_settings, server_settings, listener))
     except OctavoError as error:

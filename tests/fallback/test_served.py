@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 import torch
 from fallback_models import OUTPUT, greedy, load, prompts, saved, tiny
+from safetensors.torch import save_file
 
 from octavo import SamplingParams
 from octavo.base.errors import ConfigError, ModelError
@@ -106,6 +107,19 @@ def test_auto_takes_transformers_where_there_is_no_family(tmp_path, caplog):
     llm = load(tmp_path, model_impl="auto")
     assert llm.info.runner.startswith("Transformers")
     assert tokens(llm, asked) == [greedy(model, asked[0])]
+
+
+def test_the_text_decoder_of_a_model_that_also_sees(tmp_path):
+    model, asked = tiny(tmp_path, "gemma3_text"), prompts((20,))
+    names = {name: name.replace("model.", "language_model.model.") for name in model.state_dict()}
+    seeing = {names[name]: x.contiguous() for name, x in model.state_dict().items()}
+    del seeing["lm_head.weight"]  # it is the embedding
+    seeing["vision_tower.patch.weight"] = torch.zeros(3, 3)
+    save_file(seeing, tmp_path / "model.safetensors")
+    text = json.loads((tmp_path / "config.json").read_text())
+    whole = {"model_type": "gemma3", "text_config": text, "dtype": "float32"}
+    (tmp_path / "config.json").write_text(json.dumps(whole))
+    assert tokens(load(tmp_path), asked) == [greedy(model, asked[0])]
 
 
 def test_random_weights_without_a_checkpoint(tmp_path):

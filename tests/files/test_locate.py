@@ -97,12 +97,15 @@ def test_hub_id_asks_only_for_what_is_read(tmp_path: Path, monkeypatch: pytest.M
 
     repository = ["config.json", "model-00001-of-00002.safetensors", "chat_template.jinja"]
     useless = ["README.md", "pytorch_model.bin", "original/params.json", "consolidated.safetensors"]
-    wanted = filter_repo_objects(
-        repository + useless,
-        allow_patterns=asked["allow_patterns"],
-        ignore_patterns=asked["ignore_patterns"],
-    )
-    assert list(wanted) == repository
+    code = ["modeling_some.py"]
+
+    def wanted() -> list[str]:
+        patterns = {name: asked[name] for name in ("allow_patterns", "ignore_patterns")}
+        return list(filter_repo_objects(repository + useless + code, **patterns))
+
+    assert wanted() == repository
+    locate("org/some-model", code=True)
+    assert wanted() == repository + code
 
 
 def refusal(kind: type[Any], status: int) -> Exception:
