@@ -109,10 +109,11 @@ def _from_tensors(
 @contextmanager
 def _no_bars() -> Iterator[None]:
     """Without Transformers' own progress."""
-    shown = logging.is_progress_bar_enabled()
-    logging.disable_progress_bar()
+    bars: Any = logging
+    shown = bars.is_progress_bar_enabled()
+    bars.disable_progress_bar()
     try:
         yield
     finally:
         if shown:
-            logging.enable_progress_bar()
+            bars.enable_progress_bar()

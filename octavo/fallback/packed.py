@@ -82,7 +82,7 @@ class PackedModel:
         if self._cache is not None:
             past = positions - torch.arange(len(positions), device=positions.device)
             more[self._cache] = Past(past)
-        found = self._model(
+        found: torch.Tensor = self._model(
             input_ids=token_ids[None].long(),
             position_ids=positions[None] + self._offset,
             use_cache=False,

@@ -90,10 +90,12 @@ def _pair(model_class: Any, config: Any) -> tuple[nn.Module, nn.Module]:
         size = sum(p.numel() for p in model_class._from_config(config).parameters())
     if size > MOST_PARAMETERS:
         raise ModelError(f"its tiny copy would still have {size:,} parameters")
-    models = [
-        model_class._from_config(with_attention(config, name), dtype=torch.float32).eval()
-        for name in ("eager", NAME)
-    ]
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        models = [
+            model_class._from_config(with_attention(config, name), dtype=torch.float32).eval()
+            for name in ("eager", NAME)
+        ]
     randomise(models[0])
     models[1].load_state_dict(models[0].state_dict())
     return models[0], models[1]
@@ -161,7 +163,7 @@ def _steps() -> Iterator[list[_Row]]:
 
 
 def _paged(
-    model: nn.Module, prompt: torch.Tensor, asks_past: bool
+    model: Any, prompt: torch.Tensor, asks_past: bool
 ) -> tuple[PackedModel, Callable[[AttentionBatch], None], KVLayout]:
     config = model.config.get_text_config(decoder=True)
     recorder = record(model, prompt, asks_past)

@@ -82,10 +82,11 @@ def test_no_such_model(name: str, message: str) -> None:
 
 def test_hub_id_asks_only_for_what_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     asked: dict[str, Any] = {}
+    snapshot = make_folder(tmp_path / "snapshot")
 
     def download(hub_id: str, **options: Any) -> str:
         asked.update(options, hub_id=hub_id)
-        return str(make_folder(tmp_path / "snapshot"))
+        return str(snapshot)
 
     monkeypatch.setattr("huggingface_hub.snapshot_download", download)
     files = locate("org/some-model", progress=False)
