@@ -98,8 +98,14 @@ def test_logits_of_quantised_files(tmp_path: Path, family: str, kind: str) -> No
 
 def test_older_files_have_keys_and_values_in_one_tensor(tmp_path: Path) -> None:
     model = made(tmp_path, "deepseek_v3")
-    old = {"key_length": 40, "value_length": 16, "key_length_mla": None, "value_length_mla": None}
-    old |= {"head_count_kv": 4}
+    config = model.config
+    old = {
+        "head_count_kv": config.num_attention_heads,
+        "key_length": config.qk_nope_head_dim + config.qk_rope_head_dim,
+        "key_length_mla": None,
+        "value_length": config.v_head_dim,
+        "value_length_mla": None,
+    }
     tiny_gguf(tmp_path / "m.gguf", model, **{f"attention__{key}": v for key, v in old.items()})
     check_logits(tmp_path / "m.gguf", model)
 
