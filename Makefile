@@ -18,7 +18,7 @@ INSTALLED := .venv/.installed$(EXTRA:%=-%)
 DECLARED := pyproject.toml constraints.txt
 NATIVE := CMakeLists.txt $(wildcard csrc/*)
 
-.PHONY: help install dev serve test test-slow sanitize valgrind check wheel wheel-test clean
+.PHONY: help install dev serve test test-slow test-models sanitize valgrind check wheel wheel-test clean
 
 help: ## these lines
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 20
@@ -35,6 +35,9 @@ test: .venv/.installed-dev ## run the tests: ARGS="tests/core -k hash"
 
 test-slow: .venv/.installed-dev ## run the slow tests
 	scripts/test -m slow $(ARGS)
+
+test-models: .venv/.installed-dev ## test every model type that Transformers knows
+	scripts/test -m slow tests/fallback/test_census.py $(ARGS)
 
 sanitize: .venv/.installed-dev ## the native tests under AddressSanitizer and UBSan
 	scripts/sanitize $(ARGS)

@@ -27,8 +27,8 @@ from octavo.base.settings import EngineSettings, ModelSettings
 from octavo.base.units import show_bytes
 from octavo.bench.report import check_json, machine, write_json
 from octavo.engine.build import watch
-from octavo.engine.resolved import Resolved, resolve
 from octavo.engine.hardware import free_memory
+from octavo.engine.resolved import Resolved, resolve
 from octavo.files.locate import locate
 from octavo.files.model_files import ModelFiles
 from octavo.models.kv_groups import kv_bytes_per_token

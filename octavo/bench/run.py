@@ -30,8 +30,8 @@ from octavo.bench.report import (
 )
 from octavo.bench.workloads import Work, warm_up, workload
 from octavo.engine.build import build_engine
-from octavo.engine.resolved import num_threads
 from octavo.engine.engine import Engine
+from octavo.engine.resolved import num_threads
 from octavo.files.locate import locate
 
 Report = dict[str, Any]

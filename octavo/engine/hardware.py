@@ -43,7 +43,7 @@ def require_torch(what: str) -> None:
 
 
 def require_transformers(what: str) -> None:
-    """Raises ConfigError where Transformers, an extra, is not installed; `what` is what needs it."""
+    """Raises ConfigError where Transformers, an extra, is not installed; `what` needs it."""
     if find_spec("torch") is None or find_spec("transformers") is None:
         raise ConfigError(f"{what} needs Hugging Face Transformers: pip install 'octavo[torch]'")
 

@@ -49,7 +49,7 @@ def decoder_class(config: Any) -> tuple[Any, Any]:
     text = config.get_text_config(decoder=True)
     for part in (text, config):
         if type(part) in MODEL_FOR_CAUSAL_LM_MAPPING:
-            made = MODEL_FOR_CAUSAL_LM_MAPPING[type(part)]
+            made: Any = MODEL_FOR_CAUSAL_LM_MAPPING[type(part)]
             return made, text if made.config_class is type(text) else part
     raise ModelError(
         f"Transformers {transformers.__version__} has no causal language model of type "
@@ -59,9 +59,7 @@ def decoder_class(config: Any) -> tuple[Any, Any]:
 
 def _config(folder: Path, found: Mapping[str, Any], trusted: bool) -> Any:
     try:
-        return AutoConfig.from_pretrained(
-            folder, trust_remote_code=trusted, local_files_only=True
-        )
+        return AutoConfig.from_pretrained(folder, trust_remote_code=trusted, local_files_only=True)
     except Exception as error:
         if found.get("auto_map") and not trusted:
             raise ModelError(

@@ -75,9 +75,9 @@ def examine(
         max_model_len=_longest(config) - position_offset(model),
         attends=tuple(slot.attend for slot in recorder.slots),
         kv_groups=kv_groups(recorder.slots, kv_dtype),
-        eos_token_ids=_ids(config.eos_token_id if eos is None else eos),
+        eos_token_ids=_ids(getattr(config, "eos_token_id", None) if eos is None else eos),
         num_parameters=sum(p.numel() for p in model.parameters()),
-        tied=bool(config.tie_word_embeddings),
+        tied=bool(getattr(config, "tie_word_embeddings", False)),
         tensors=_tensors(model) if checkpoint is None else checkpoint.shapes(),
     )
     return FallbackModel(spec, config, made, asks_past, recorder.slot_of, _bytes(model))
@@ -101,11 +101,17 @@ def _digest(config: Any, code: list[bytes]) -> str:
 
 
 def _longest(config: Any) -> int:
+    """Where rotary factors depend on the longest sequence of a step (LongRoPE), the length up to
+    which they are the short ones, so that sequences do not depend on one another."""
     found = (getattr(config, name, None) for name in _LONGEST)
     longest = next((n for n in found if isinstance(n, int)), None)
     if longest is None:
         raise ModelError("config: max_position_embeddings is missing")
-    return longest
+    rope = getattr(config, "rope_parameters", None) or {}
+    if rope.get("rope_type") != "longrope":
+        return longest
+    own = getattr(config, "original_max_position_embeddings", longest)
+    return min(longest, int(rope.get("original_max_position_embeddings", own)))
 
 
 def _ids(found: Any) -> tuple[int, ...]:

@@ -42,9 +42,7 @@ class _NoValues(TorchFunctionMode):
     """Where a model asks for values, there are none, or zero. None of that reaches the shapes of
     keys and values: it is how experts find their tokens, and rotary tables whether to grow."""
 
-    def __torch_function__(
-        self, func: Any, types: Any, args: Any = (), kwargs: Any = None
-    ) -> Any:
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         asked = args[0] if args else None
         if isinstance(asked, torch.Tensor) and asked.is_meta:
             if func in _ZERO:
@@ -53,6 +51,9 @@ class _NoValues(TorchFunctionMode):
                 return asked.new_empty((0, asked.dim()), dtype=torch.int64)
             if func is torch.Tensor.tolist:
                 return torch.zeros(asked.shape, dtype=asked.dtype, device="cpu").tolist()
+            if func is torch.Tensor.split and not isinstance(args[1], int):
+                rest = (asked.new_empty((n, *asked.shape[1:])) for n in args[1][1:])
+                return asked, *rest
             if func is torch._grouped_mm:  # knows not every shape without values
                 return asked.new_empty((asked.shape[0], args[1].shape[-1]))
         return func(*args, **(kwargs or {}))

@@ -99,7 +99,7 @@ def position_offset(model: nn.Module) -> int:
     return 0
 
 
-def record(model: nn.Module, token_ids: torch.Tensor, asks_past: bool) -> Recorder:
+def record(model: Any, token_ids: torch.Tensor, asks_past: bool) -> Recorder:
     """The calls of one forward pass.
 
     Raises:

@@ -103,9 +103,12 @@ def randomise(model: nn.Module) -> None:
     """Wide enough that every parameter, position and window shows in the logits; reproducible."""
     generator = torch.Generator().manual_seed(0)
     with torch.no_grad():
-        for name, param in model.named_parameters():
+        for param in model.parameters():
             noise = torch.randn(param.shape, generator=generator) * 0.15
-            param.copy_(noise + 1.0 if "norm" in name and param.dim() == 1 else noise)
+            if param.dim() > 1:
+                param.copy_(noise)
+            else:  # norms, biases, scales: around what the class begins with
+                param.add_(noise * torch.where(param == 0, 1.0, param.abs()))
 
 
 class _Expected:
@@ -115,7 +118,8 @@ class _Expected:
         random = torch.Generator().manual_seed(1)
         self.prompts = [torch.randint(8, VOCAB, (n,), generator=random) for n in _LENGTHS]
         with torch.inference_mode():
-            self.logits = [alone(input_ids=p[None], use_cache=False).logits[0] for p in self.prompts]
+            found = [alone(input_ids=p[None], use_cache=False) for p in self.prompts]
+        self.logits = [each.logits[0] for each in found]
 
     @torch.inference_mode()
     def difference(self, packed: nn.Module, asks_past: bool) -> float:

@@ -53,7 +53,6 @@ _MOST = {
     **dict.fromkeys(("num_experts_per_tok", "moe_top_k", "top_k_experts", "n_group"), 2),
     **dict.fromkeys(("n_shared_experts", "topk_group", "zero_expert_num"), 1),
     **dict.fromkeys(("max_position_embeddings", "max_target_positions"), LONGEST),
-    "original_max_position_embeddings": 16,
     **dict.fromkeys(("sliding_window", "attention_chunk_size", "floor_scale"), _LENGTH),
     **dict.fromkeys(("window_size", "local_attention", "keep_window_size"), _LENGTH),
     **dict.fromkeys(("first_k_dense_replace", "num_dense_layers", "moe_layer_start_index"), 1),
@@ -63,7 +62,15 @@ _MOST = {
     **dict.fromkeys(("num_blocks", "num_codebooks"), 2),
     **dict.fromkeys(("ext_pw_out_channel", "nemo_conv_channels", "attention_dim"), 64),
 }
-_HEAD_DIMS = ("head_dim", "qk_head_dim", "global_head_dim", "swa_head_dim", "kv_channels", "attention_head_dim")
+_ORIGINAL = "original_max_position_embeddings"
+_HEAD_DIMS = (
+    "head_dim",
+    "qk_head_dim",
+    "global_head_dim",
+    "swa_head_dim",
+    "kv_channels",
+    "attention_head_dim",
+)
 _HEADS = ("num_attention_heads", "swa_num_attention_heads", "decoder_attention_heads")
 _KV_HEADS = (
     "num_key_value_heads",
@@ -84,8 +91,9 @@ Fields = dict[str, Any]
 def shrunk(config: PreTrainedConfig) -> PreTrainedConfig:
     """A config of the same class, of a model with some hundred thousand parameters."""
     fields = config.to_dict()
-    if getattr(config, "layer_types", None):  # as the class has it; some are written otherwise
-        fields["layer_types"] = list(config.layer_types)
+    for name in (*_LAYERS, *_PARTS, "layer_types"):  # as the class counts; some write otherwise
+        if name in fields:
+            fields[name] = getattr(config, name)
     return type(config)(**_shrunk(fields, config.attribute_map))
 
 
@@ -121,6 +129,8 @@ def _shrunk(fields: Fields, aliases: Mapping[str, str]) -> Fields:
             out[own] = sum(layer >= _count(fields, usual) - value for layer in layers)
         elif name.endswith("_token_id"):
             out[own] = value % VOCAB
+        elif name == _ORIGINAL:
+            out[own] = min(value, LONGEST // 2)
         else:
             out[own] = _smaller(name, _smaller(own, value))
     return out
@@ -161,8 +171,8 @@ def _rope(fields: Fields, head_dim: int) -> Fields:
             out[name] = value[:half]
         elif name == "mrope_section":
             out[name] = [half - 2 * (half // 3), half // 3, half // 3][: len(value)]
-        elif name == "original_max_position_embeddings":
-            out[name] = _MOST[name]
+        elif name == _ORIGINAL:
+            out[name] = min(value, LONGEST // 2 if fields["rope_type"] == "longrope" else 16)
         else:
             out[name] = value
     return out
@@ -232,7 +242,7 @@ def _layers(fields: Fields, usual: Mapping[str, str]) -> Iterator[int]:
     kinds: set[tuple[Any, ...]] = set()
     for layer in range(count):
         kind = _kind(fields, usual, layer, count)
-        if kind not in kinds or layer < max(2, step) or len(kinds) + layer - count == 1:
+        if kind not in kinds or layer < max(2, step):
             kinds.add(kind)
             yield layer
         if len(kinds) == _MOST_LAYERS:

@@ -135,9 +135,7 @@ class AttendSpec:
     def kept_dims(self) -> tuple[int, ...]:
         """Numbers that each KV head keeps of a token: its key, and its value."""
         return (
-            (self.head_dim,)
-            if self.value_column is not None
-            else (self.head_dim, self.v_head_dim)
+            (self.head_dim,) if self.value_column is not None else (self.head_dim, self.v_head_dim)
         )
 
     def oldest(self, position: int) -> int:

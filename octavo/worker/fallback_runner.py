@@ -69,9 +69,7 @@ class FallbackRunner:
     def costs(self) -> list[OpCost]:
         return []
 
-    def _load(
-        self, checkpoint: Checkpoint, watch: Watch = lambda names: names
-    ) -> PackedModel:
+    def _load(self, checkpoint: Checkpoint, watch: Watch = lambda names: names) -> PackedModel:
         loaded = self._source.load(checkpoint, self._dtype, str(self._device), watch)
         return PackedModel(loaded, self._paged, self._source.asks_past)
 
