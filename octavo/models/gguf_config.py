@@ -80,7 +80,9 @@ def gguf_config(files: ModelFiles) -> dict[str, Any]:
         )
     architecture = ARCHITECTURES[name]
     own = _own_keys(header, name, architecture)
-    config = {new: own[key] for key, new in (_DIRECT | architecture.keys).items() if key in own}
+    config: dict[str, Any] = {
+        new: own[key] for key, new in {**_DIRECT, **architecture.keys}.items() if key in own
+    }
     config["model_type"] = architecture.model_type
     config["num_hidden_layers"] = layers_of(header)
     config["num_key_value_heads"] = _kv_heads(own)
@@ -94,7 +96,7 @@ def gguf_config(files: ModelFiles) -> dict[str, Any]:
     if architecture.attends and name != "deepseek2":
         config |= _heads(architecture, own)
     derived = architecture.derive(own, header.tensors) if architecture.derive else {}
-    return config | architecture.always | derived
+    return {**config, **architecture.always, **derived}
 
 
 def layers_of(header: GgufHeader) -> int:

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from octavo.base.errors import ModelError
-from octavo.models.spec import ExpertsSpec, LinearSpec, ModelSpec, ParamSpec
+from octavo.models.spec import ExpertsSpec, ModelSpec, ParamSpec
 from octavo.native.interface import Native, Packed
 from octavo.native.pack_cache import PackCache
 from octavo.weights.checkpoint import Checkpoint, RawTensor, to_float32
@@ -70,9 +70,6 @@ class Weights:
         """float32, of the parameter's shape"""
         return self._vectors[spec.name]
 
-    def bias(self, spec: LinearSpec) -> np.ndarray | None:
-        return self.vector(spec.bias) if spec.bias else None
-
     def _together(self, spec: ModelSpec, formats: Mapping[str, str]) -> dict[str, Packed]:
         """Of experts, in one memory by layer and kind: each alone would be too small for huge
         pages."""
@@ -82,8 +79,8 @@ class Weights:
                 names = [linear.weight.name for linear in linears]
                 for format in {formats[name] for name in names}:
                     alike = [name for name in names if formats[name] == format]
-                    shape = linears[0].weight.shape
-                    packed = self._native.packed_together(format, *shape, len(alike))
+                    n, k = linears[0].weight.shape
+                    packed = self._native.packed_together(format, n, k, len(alike))
                     made |= zip(alike, packed, strict=True)
         return made
 

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 
-from octavo.layers.decoder import ACTIVATIONS
+from octavo.layers.ops import ACTIVATIONS
 from octavo.native.library import library, usable_variants
 
 FORMATS = ("f32", "bf16", "f16")
