@@ -116,10 +116,14 @@ def test_runs_of_a_vocabulary_are_taken_whole_and_longest_first(tmp_path):
 # What sentencepiece 0.2.3 makes of them with the pieces, scores and types of the file.
 GEMMA = {
     "Hello": [9259],
-    "    if x  >= 10:\n\n\n\treturn": [140, 584, 1123, 138, 11957, 236743, 236770, 236771, 236787, 109, 255968, 2060],
-    "<start_of_turn>user\nnaïve 😀 e\u0301<end_of_turn>": [105, 2364, 107, 1789, 238527, 560, 163543, 545, 238288, 106],
+    "    if x  >= 10:\n\n\n\treturn": [
+        140, 584, 1123, 138, 11957, 236743, 236770, 236771, 236787, 109, 255968, 2060,
+    ],
+    "<start_of_turn>user\nnaïve 😀 e\u0301<end_of_turn>": [
+        105, 2364, 107, 1789, 238527, 560, 163543, 545, 238288, 106,
+    ],
     "x\x00\u200d </td> 世界": [236781, 238, 237243, 236743, 183, 84679],
-}
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("text", GEMMA)
