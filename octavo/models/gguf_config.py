@@ -80,16 +80,16 @@ def gguf_config(files: ModelFiles) -> dict[str, Any]:
         )
     architecture = ARCHITECTURES[name]
     own = _own_keys(header, name, architecture)
-    config: dict[str, Any] = {
-        new: own[key] for key, new in {**_DIRECT, **architecture.keys}.items() if key in own
-    }
+    names = {**_DIRECT, **architecture.keys}
+    config: dict[str, Any] = {new: own[key] for key, new in names.items() if key in own}
     config["model_type"] = architecture.model_type
     config["num_hidden_layers"] = layers_of(header)
     config["num_key_value_heads"] = _kv_heads(own)
     config["vocab_size"] = _vocab_size(header)
     config["rope_parameters"] = gguf_rope(architecture, own, files)
     config["tie_word_embeddings"] = "output.weight" not in header.tensors
-    config["attention_bias"] = any(f"blk.0.attn_{x}.bias" in header.tensors for x in ("q", "qkv"))
+    biases = (".attn_q.bias", ".attn_qkv.bias")
+    config["attention_bias"] = any(tensor.endswith(biases) for tensor in header.tensors)
     config["mlp_bias"] = "blk.0.ffn_gate.bias" in header.tensors
     config |= _special_tokens(header)
     config |= _windows(architecture, own, config["num_hidden_layers"])
