@@ -15,6 +15,10 @@ from safetensors.torch import load_file
 
 ARCHITECTURES = {
     "cohere": "command-r",
+    "falcon_h1": "falcon-h1",
+    "falcon_mamba": "mamba",
+    "granitemoehybrid": "granitehybrid",
+    "lfm2_moe": "lfm2moe",
     "deepseek_v2": "deepseek2",
     "deepseek_v3": "deepseek2",
     "gemma3_text": "gemma3",
@@ -30,7 +34,8 @@ ARCHITECTURES = {
     "qwen2_moe": "qwen2moe",
     "qwen3_moe": "qwen3moe",
 }
-_PERMUTED = ("granite", "granitemoe", "llama", "mistral3", "olmo", "smollm3")
+_PERMUTED = ("granite", "granitehybrid", "granitemoe", "llama", "mistral3", "olmo", "smollm3")
+_MAMBA2 = ("falcon-h1", "granitehybrid", "mamba2")
 _NORMS_PLUS_ONE = ("gemma", "gemma2", "gemma3")
 
 _ENUM = {name: arch for arch, name in gguf.MODEL_ARCH_NAMES.items()}
@@ -97,6 +102,8 @@ def _add(writer: gguf.GGUFWriter, key: str, value: Any) -> None:
 
 
 def _metadata(arch: str, config: Any) -> dict[str, Any]:
+    if arch in ("mamba", "mamba2"):
+        return _mamba(config)
     head_dim = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
     common = {
         "block_count": config.num_hidden_layers,
@@ -129,7 +136,9 @@ _TOLD = {
 
 
 def _rope(arch: str, config: Any, head_dim: int) -> dict[str, Any]:
-    rope = config.rope_parameters
+    rope = getattr(config, "rope_parameters", None)
+    if not rope:
+        return {}
     local = rope.get("sliding_attention")
     rope = rope.get("full_attention", rope)
     told: dict[str, Any] = {"rope__freq_base": rope["rope_theta"]}
@@ -221,15 +230,91 @@ def _mistral3(config: Any) -> dict[str, Any]:
     }
 
 
+def _mamba(config: Any) -> dict[str, Any]:
+    heads = getattr(config, "num_heads", None)
+    inner = heads * config.head_dim if heads else config.intermediate_size
+    return {
+        "block_count": config.num_hidden_layers,
+        "context_length": 512,
+        "embedding_length": config.hidden_size,
+        "feed_forward_length": 0,
+        "attention__head_count": 0,
+        "attention__layer_norm_rms_epsilon": config.layer_norm_epsilon,
+        "ssm__conv_kernel": config.conv_kernel,
+        "ssm__inner_size": inner,
+        "ssm__state_size": config.state_size,
+        "ssm__time_step_rank": heads or config.time_step_rank,
+        "ssm__group_count": getattr(config, "n_groups", None),
+        "ssm__dt_b_c_rms": None if heads else config.model_type == "falcon_mamba",
+    }
+
+
+def _kv_heads(config: Any, state: tuple[str, ...]) -> list[int]:
+    return [0 if kind in state else config.num_key_value_heads for kind in config.layer_types]
+
+
+def _mamba2_among(config: Any) -> dict[str, Any]:
+    return {
+        "ssm__conv_kernel": config.mamba_d_conv,
+        "ssm__inner_size": config.mamba_n_heads * config.mamba_d_head,
+        "ssm__state_size": config.mamba_d_state,
+        "ssm__time_step_rank": config.mamba_n_heads,
+        "ssm__group_count": config.mamba_n_groups,
+    }
+
+
+def _granitehybrid(config: Any) -> dict[str, Any]:
+    return (
+        _granite(config)
+        | _mamba2_among(config)
+        | {
+            "attention__head_count_kv": _kv_heads(config, ("mamba", "linear_attention")),
+            "rope__scaling__finetuned": config.position_embedding_type == "rope",
+        }
+    )
+
+
+def _jamba(config: Any) -> dict[str, Any]:
+    period, offset = config.attn_layer_period, config.attn_layer_offset
+    return {
+        "attention__head_count_kv": [
+            config.num_key_value_heads if n % period == offset else 0
+            for n in range(config.num_hidden_layers)
+        ],
+        "expert_count": config.num_experts,
+        "ssm__conv_kernel": config.mamba_d_conv,
+        "ssm__inner_size": config.mamba_expand * config.hidden_size,
+        "ssm__state_size": config.mamba_d_state,
+        "ssm__time_step_rank": config.mamba_dt_rank,
+    }
+
+
+def _lfm2(config: Any) -> dict[str, Any]:
+    moe = config.model_type == "lfm2_moe"
+    return {
+        "attention__layer_norm_rms_epsilon": config.norm_eps,
+        "attention__head_count_kv": _kv_heads(config, ("conv",)),
+        "expert_count": config.num_experts if moe else None,
+        "expert_gating_func": 2 if moe else None,
+        "leading_dense_block_count": config.num_dense_layers if moe else None,
+        "shortconv__l_cache": config.conv_L_cache,
+    }
+
+
 _OWN: dict[str, Callable[[Any], dict[str, Any]]] = {
     "cohere2": _windowed,
     "deepseek2": _deepseek2,
+    "falcon-h1": lambda c: _mamba2_among(c) | {"ssm__inner_size": c.mamba_d_ssm},
     "gemma2": _windowed,
     "gemma3": _windowed,
     "glm4moe": _routed,
     "gpt-oss": lambda c: _windowed(c) | {"expert_feed_forward_length": c.intermediate_size},
     "granite": _granite,
+    "granitehybrid": _granitehybrid,
     "granitemoe": _granite,
+    "jamba": _jamba,
+    "lfm2": _lfm2,
+    "lfm2moe": _lfm2,
     "llama4": _llama4,
     "mistral3": _mistral3,
     "olmo2": _olmo2,
@@ -264,13 +349,22 @@ def _converted(
     """Under the names and in the layout that the converter gives to the map of names."""
     if arch in _NORMS_PLUS_ONE and name.endswith("norm.weight"):
         array = array + 1
+    if name.endswith(".A_log"):
+        array = -np.exp(array)
+    if "conv1d.weight" in name or "conv.conv.weight" in name:
+        array = array.squeeze(1)
+    if arch in _MAMBA2 and name.endswith((".A_log", ".D")):
+        array = array[:, None]
+    if arch in _MAMBA2 and name.endswith((".mixer.norm.weight", ".mamba.norm.weight")):
+        groups = getattr(config, "mamba_n_groups", None) or config.n_groups
+        array = array.reshape(groups, -1)
     match arch, name.split(".")[4:]:
         case "gpt-oss", ["experts", stacked]:
             yield from _gpt_oss(name, stacked, array)
         case "llama4", ["experts", stacked]:
             array = np.ascontiguousarray(array.swapaxes(1, 2))
             yield from _halves(name + ".weight", array, stacked == "gate_up_proj")
-        case "granitemoe", ["input_linear", "weight"]:
+        case "granitemoe" | "granitehybrid", ["input_linear", "weight"]:
             yield from _halves(name, array, True)
         case "deepseek2", ["kv_b_proj", "weight"] if metadata["attention__key_length_mla"]:
             yield from _split_kv_b(config, name, array)
@@ -329,6 +423,10 @@ def _stacked(written: dict[str, Any]) -> dict[str, Any]:
 def _gguf_name(names: gguf.TensorNameMap, name: str) -> str:
     if name.endswith("e_score_correction_bias"):
         name = name.replace("_bias", ".bias")
+    name = name.removesuffix(".dt_bias") + ".dt_proj.bias" if name.endswith(".dt_bias") else name
+    name = re.sub(r"^model\.(.*feed_forward\.experts\.w\d)", r"\1", name)
+    if name.endswith("expert_bias"):
+        name += ".bias"
     if name.endswith("sinks"):
         name += ".weight"
     found = names.get_name(name, (".weight", ".bias"))
@@ -338,7 +436,7 @@ def _gguf_name(names: gguf.TensorNameMap, name: str) -> str:
 
 def _write_rope_factors(writer: gguf.GGUFWriter, model: Any) -> None:
     """Llama 3's scaling is kept as the factor that divides each frequency."""
-    rope = model.config.rope_parameters
+    rope = getattr(model.config, "rope_parameters", None) or {}
     if rope.get("rope_type") == "longrope":
         for which in ("long", "short"):
             factors = np.array(rope[f"{which}_factor"], np.float32)

@@ -191,9 +191,7 @@ def _gather(pages: KVPages, seen: Seen, dtype: torch.dtype) -> torch.Tensor:
     return pages.read(seen.blocks, dtype).flatten(0, 1)[seen.tokens].transpose(0, 1)
 
 
-def visible(
-    start: int, context: int, how: AttendSpec, device: torch.device
-) -> torch.Tensor | None:
+def visible(start: int, context: int, how: AttendSpec, device: torch.device) -> torch.Tensor | None:
     """Which of the tokens seen by some of those from `start` up to `context` each of these sees;
     None: all, as one token does."""
     if context - start == 1:

@@ -55,7 +55,7 @@ class Router:
         spec = self.spec
         if spec.groups == spec.top_groups:
             return choice
-        grouped = choice.unflatten(-1, (spec.groups, -1))
+        grouped = choice.view(len(choice), spec.groups, -1)
         best = grouped.topk(2 if spec.group_score == "top2" else 1).values.sum(-1)
         ranks = best.argsort(dim=-1, descending=True, stable=True).argsort(-1)
         out = (ranks >= spec.top_groups)[..., None]
@@ -76,7 +76,7 @@ class Experts:
     def __call__(self, x: torch.Tensor, ctx: StepContext) -> torch.Tensor:
         chosen, weights = self.router(x)
         y = torch.zeros_like(x)
-        for expert in chosen.unique().tolist():
+        for expert in sorted(set(chosen.flatten().tolist())):
             tokens, slots = (chosen == expert).nonzero(as_tuple=True)
             weight = weights[tokens, slots][:, None].to(x.dtype)
             rows = x[tokens] * weight if self.spec.weigh_input else x[tokens]

@@ -49,7 +49,8 @@ class Norm:
         self.bias = params.get(spec.bias) if spec.bias else None
 
     def __call__(self, x: torch.Tensor) -> torch.Tensor:
-        spec, wide = self.spec, x.float().unflatten(-1, (self.spec.groups, -1))
+        spec = self.spec
+        wide = x.float().view(*x.shape[:-1], spec.groups, -1)
         if spec.kind == "layer":
             wide = wide - wide.mean(-1, keepdim=True)
         wide = wide * torch.rsqrt(wide.square().mean(-1, keepdim=True) + spec.eps)
@@ -60,7 +61,7 @@ class Norm:
         return wide.flatten(-2).to(x.dtype)
 
     def _each(self, vector: torch.Tensor, wide: torch.Tensor) -> torch.Tensor:
-        return vector if len(vector) == wide.shape[-1] else vector.view(wide.shape[-2:])
+        return vector if len(vector) == wide.shape[-1] else vector.view(*wide.shape[-2:])
 
 
 def rotate(x: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor) -> torch.Tensor:

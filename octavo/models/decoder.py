@@ -42,6 +42,8 @@ _ACTIVATIONS: dict[str, Activation] = {
     "relu2": "relu2",
 }
 
+_RMS = NormSpec(None, 0.0)
+
 _EPS = ("rms_norm_eps", "layer_norm_eps", "layer_norm_epsilon", "norm_eps", "layernorm_epsilon")
 
 
@@ -78,7 +80,7 @@ class Traits:
     fused_qkv: bool = False  # q, k and v are one tensor
     fused_mlp: bool = False  # gate and up are
     parallel: bool = False  # mixer and feed-forward part read the same x
-    norm: NormSpec = NormSpec(None, 0.0)  # how norms compute; each has a weight of its own
+    norm: NormSpec = _RMS  # how norms compute; each has a weight of its own
     norm_bias: bool = False
     norm_weight: bool = True
     qk_norm: Literal["head", "whole"] | None = None  # over each head, or over all
@@ -210,7 +212,6 @@ class Build:
         traits, rope = self.traits, self.rope(layer)
         path = self.path(layer, self.names.mixer)
         q, k, v = self.qkv(path, rope)
-        whole = traits.qk_norm == "whole"
         return AttentionSpec(
             attend=self.attend(layer),
             q=q,
@@ -357,4 +358,3 @@ def _check_kept(spec: ModelSpec, kv_dtype: str) -> None:
                 f"config: its KV fields give {counted} bytes for {len(group.layers)} "
                 f"{group.name} layers, but they keep {kept}"
             )
-

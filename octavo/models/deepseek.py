@@ -136,7 +136,9 @@ def _router(build: Build, name: str, experts: int) -> RouterSpec:
         plain = router(build, name, experts, normalise=False, scale=scale)
         if config.get("topk_method", "greedy") == "greedy":
             return plain
-        return replace(plain, **_groups(config, experts), group_score="max")
+        groups, top = _groups(config, experts)
+        return replace(plain, groups=groups, top_groups=top, group_score="max")
+    groups, top = _groups(config, experts)
     return router(
         build,
         name,
@@ -145,14 +147,16 @@ def _router(build: Build, name: str, experts: int) -> RouterSpec:
         normalise=normalises(config, True),
         scale=scale,
         bias=ParamSpec(f"{name}.e_score_correction_bias", (experts,)),
+        groups=groups,
+        top_groups=top,
         group_score="top2",
-        **_groups(config, experts),
     )
 
 
-def _groups(config: Config, experts: int) -> dict[str, int]:
+def _groups(config: Config, experts: int) -> tuple[int, int]:
+    """Groups of experts, and how many of them a token may choose from."""
     groups = integer(config, "n_group", default=1)
     top = integer(config, "topk_group", default=groups)
     if experts % groups or top > groups:
         raise ModelError(f"config: {top} of n_group={groups} groups of {experts} experts")
-    return {"groups": groups, "top_groups": top}
+    return groups, top

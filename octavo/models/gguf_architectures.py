@@ -2,46 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Collection
 from typing import Any
 
 from octavo.base.errors import ModelError
 from octavo.models.config import count, integer
-
-Own = Mapping[str, Any]  # the architecture's keys of the metadata, without its name in front
-Derive = Callable[[Own, Collection[str]], dict[str, Any]]  # of those and the tensors' names
-
-SOFTMAX, SIGMOID = 1, 2  # values of expert_gating_func
-
-
-@dataclass(frozen=True)
-class Architecture:
-    """`keys` and `always` come on top of what all architectures have; `derive` says the rest."""
-
-    model_type: str
-    keys: Mapping[str, str] = field(default_factory=dict)  # of metadata -> of config.json
-    always: Mapping[str, Any] = field(default_factory=dict)  # what no metadata say
-    derive: Derive | None = None
-    accepts: Mapping[str, tuple[Any, ...]] = field(default_factory=dict)  # keys of no account then
-    read: tuple[str, ...] = ()  # further keys, that `derive` or the rotary positions read
-    window: str | None = None  # what layers that see a part only are called
-    every: int = 0  # of so many layers one sees all, where no metadata say; 0: none does
-    partial: bool = False  # a part of each head may turn
-    plain_in_windows: bool = False  # there a rotary base may differ, and is never scaled
-
+from octavo.models.gguf_architecture import (
+    EXPERTS_USED,
+    GRANITE,
+    LOCAL_EXPERTS,
+    SIGMOID,
+    Architecture,
+    Derive,
+    Own,
+)
+from octavo.models.gguf_states import STATE_ARCHITECTURES
 
 _LAYER_NORM = {"attention.layer_norm_epsilon": "layer_norm_eps"}
 _CAPS = {name: name for name in ("attn_logit_softcapping", "final_logit_softcapping")}
-_EXPERTS_USED = {"expert_used_count": "num_experts_per_tok"}
-_LOCAL_EXPERTS = {**_EXPERTS_USED, "expert_count": "num_local_experts"}
 _EXPERTS = {
-    **_EXPERTS_USED,
+    **EXPERTS_USED,
     "expert_count": "num_experts",
     "expert_feed_forward_length": "moe_intermediate_size",
 }
 _ROUTED_EXPERTS = {
-    **_EXPERTS_USED,
+    **EXPERTS_USED,
     "expert_count": "n_routed_experts",
     "expert_feed_forward_length": "moe_intermediate_size",
     "expert_group_count": "n_group",
@@ -50,12 +35,6 @@ _ROUTED_EXPERTS = {
     "expert_weights_norm": "norm_topk_prob",
     "expert_weights_scale": "routed_scaling_factor",
     "leading_dense_block_count": "first_k_dense_replace",
-}
-_GRANITE = {
-    "attention.scale": "attention_multiplier",
-    "embedding_scale": "embedding_multiplier",
-    "logit_scale": "logits_scaling",
-    "residual_scale": "residual_multiplier",
 }
 
 # Files have the one that Gemma's norms add to their weights added.
@@ -130,7 +109,7 @@ def _qwen2_moe(own: Own, tensors: Collection[str]) -> dict[str, Any]:
     return {"qkv_bias": "blk.0.attn_q.bias" in tensors}
 
 
-ARCHITECTURES = {
+ARCHITECTURES = STATE_ARCHITECTURES | {
     "chatglm": Architecture("glm", partial=True),
     "cohere2": Architecture(
         "cohere2",
@@ -179,26 +158,26 @@ ARCHITECTURES = {
     ),
     "gpt-oss": Architecture(
         "gpt_oss",
-        {**_LOCAL_EXPERTS, "expert_feed_forward_length": "intermediate_size"},
+        {**LOCAL_EXPERTS, "expert_feed_forward_length": "intermediate_size"},
         _APART,
         window="sliding_attention",
         every=2,
     ),
-    "granite": Architecture("granite", _GRANITE),
+    "granite": Architecture("granite", GRANITE),
     "granitemoe": Architecture(
         "granitemoe",
         {
-            **_GRANITE,
-            **_LOCAL_EXPERTS,
+            **GRANITE,
+            **LOCAL_EXPERTS,
             "expert_shared_feed_forward_length": "shared_intermediate_size",
         },
         _APART,
     ),
-    "llama": Architecture("llama", _LOCAL_EXPERTS, derive=_llama),
+    "llama": Architecture("llama", LOCAL_EXPERTS, derive=_llama),
     "llama4": Architecture(
         "llama4_text",
         {
-            **_LOCAL_EXPERTS,
+            **LOCAL_EXPERTS,
             "expert_feed_forward_length": "intermediate_size",
             "feed_forward_length": "intermediate_size_mlp",
             "interleave_moe_layer_step": "interleave_moe_layer_step",
@@ -215,7 +194,7 @@ ARCHITECTURES = {
     "olmo2": Architecture(
         "olmo2", derive=_olmo2, window="sliding_attention", every=4, plain_in_windows=True
     ),
-    "olmoe": Architecture("olmoe", {**_EXPERTS_USED, "expert_count": "num_experts"}),
+    "olmoe": Architecture("olmoe", {**EXPERTS_USED, "expert_count": "num_experts"}),
     "phi3": Architecture("phi3", window="sliding_attention", partial=True),
     "qwen2": Architecture("qwen2"),
     "qwen2moe": Architecture(

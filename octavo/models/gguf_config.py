@@ -11,7 +11,8 @@ from octavo.base.errors import ModelError
 from octavo.files.gguf_header import GgufHeader
 from octavo.files.model_files import ModelFiles
 from octavo.models.config import count, integer
-from octavo.models.gguf_architectures import ARCHITECTURES, SOFTMAX, Architecture, Own
+from octavo.models.gguf_architecture import SOFTMAX, Architecture, Own
+from octavo.models.gguf_architectures import ARCHITECTURES
 from octavo.models.gguf_rope import gguf_rope
 
 _DIRECT = {
@@ -75,25 +76,27 @@ def gguf_config(files: ModelFiles) -> dict[str, Any]:
     name = str(header.metadata.get("general.architecture"))
     if name not in ARCHITECTURES:
         raise ModelError(
-            f"unknown architecture {name!r} of GGUF; known: {', '.join(ARCHITECTURES)}"
+            f"unknown architecture {name!r} of GGUF; known: {', '.join(sorted(ARCHITECTURES))}"
         )
     architecture = ARCHITECTURES[name]
     own = _own_keys(header, name, architecture)
-    config = {new: own[key] for key, new in (_DIRECT | architecture.keys).items() if key in own}
+    names = {**_DIRECT, **architecture.keys}
+    config: dict[str, Any] = {new: own[key] for key, new in names.items() if key in own}
     config["model_type"] = architecture.model_type
     config["num_hidden_layers"] = layers_of(header)
     config["num_key_value_heads"] = _kv_heads(own)
     config["vocab_size"] = _vocab_size(header)
     config["rope_parameters"] = gguf_rope(architecture, own, files)
     config["tie_word_embeddings"] = "output.weight" not in header.tensors
-    config["attention_bias"] = any(f"blk.0.attn_{x}.bias" in header.tensors for x in ("q", "qkv"))
+    biases = (".attn_q.bias", ".attn_qkv.bias")
+    config["attention_bias"] = any(tensor.endswith(biases) for tensor in header.tensors)
     config["mlp_bias"] = "blk.0.ffn_gate.bias" in header.tensors
     config |= _special_tokens(header)
     config |= _windows(architecture, own, config["num_hidden_layers"])
-    if name != "deepseek2":
+    if architecture.attends and name != "deepseek2":
         config |= _heads(architecture, own)
     derived = architecture.derive(own, header.tensors) if architecture.derive else {}
-    return config | architecture.always | derived
+    return {**config, **architecture.always, **derived}
 
 
 def layers_of(header: GgufHeader) -> int:
@@ -124,13 +127,14 @@ def _own_keys(header: GgufHeader, name: str, architecture: Architecture) -> dict
 
 
 def _kv_heads(own: Own) -> Any:
-    """One number; some files repeat it for every layer."""
+    """One number; some files repeat it for every layer, or say 0 where a layer does not attend."""
     found = own.get("attention.head_count_kv")
     if not isinstance(found, np.ndarray):
         return found
-    if len(set(found.tolist())) != 1:
+    numbers = set(found.tolist()) - {0}
+    if len(numbers) != 1:
         raise ModelError("GGUF metadata attention.head_count_kv differs by layer: not supported")
-    return int(found[0])
+    return numbers.pop()
 
 
 def _vocab_size(header: GgufHeader) -> int:

@@ -10,7 +10,7 @@ import numpy as np
 from octavo.base.errors import ModelError
 from octavo.files.model_files import ModelFiles
 from octavo.models.config import number
-from octavo.models.gguf_architectures import Architecture, Own
+from octavo.models.gguf_architecture import Architecture, Own
 
 _THETA = 10000.0
 _NAMES = {

@@ -21,10 +21,12 @@ def glm4(config: Config, kv_dtype: str) -> ModelSpec:
 
 def glm4_moe(config: Config, kv_dtype: str) -> ModelSpec:
     """Experts as DeepSeek-V3 has them."""
-    norms = "head" if flag(config, "use_qk_norm") else None
-    bias = flag(config, "attention_bias")
-    understood = (*EXPERTS, "use_qk_norm", "partial_rotary_factor")
-    traits = Traits(qkv_bias=bias, qk_norm=norms, feeds=feeds, understood=understood)
+    traits = Traits(
+        qkv_bias=flag(config, "attention_bias"),
+        qk_norm="head" if flag(config, "use_qk_norm") else None,
+        feeds=feeds,
+        understood=(*EXPERTS, "use_qk_norm", "partial_rotary_factor"),
+    )
     return decoder("glm4_moe", config, kv_dtype, traits)
 
 

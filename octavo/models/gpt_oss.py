@@ -51,7 +51,7 @@ def _experts(build: Build, layer: int) -> tuple[ExpertsSpec]:
     )
     if flag(build.config, "tensors_apart"):
         experts = own_experts(build, f"{path}.experts", count, inner, routed, bias=True)
-        return (replace(experts, activation="swiglu_clipped"),)
+        return (replace(experts, activation="swiglu_oai"),)
     turned = not build.config.get("quantization_config")
 
     def linear(expert: int, name: str, rows: slice = slice(None)) -> LinearSpec:

@@ -1,9 +1,8 @@
-"""Attention in a program: q, k and v side by side in one buffer, what is mixed, and the way back."""
+"""Attention in a program: q, k and v side by side in a buffer, what is mixed, and the way back."""
 
 from __future__ import annotations
 
 from typing import Any
-
 
 from octavo.base.errors import ModelError
 from octavo.models.spec import AttendSpec, AttentionSpec, LatentAttentionSpec, NormSpec

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from octavo.models.spec import SWIGLU_ALPHA, SWIGLU_LIMIT, ExpertsSpec, MlpSpec
+from collections.abc import Sequence
+
+from octavo.models.spec import SWIGLU_ALPHA, SWIGLU_LIMIT, ExpertsSpec, LinearSpec, MlpSpec
 from octavo.native.emitter import Emitter, Target
+from octavo.native.interface import ExpertLinear
 
 
 def mlp(made: Emitter, layer: int, spec: MlpSpec, source: int, to: Target) -> None:
@@ -44,9 +47,15 @@ def experts(made: Emitter, layer: int, spec: ExpertsSpec, source: int, to: Targe
         to.buffer,
         source,
         routes,
-        *([made.part(s)[:2] for s in linears] for linears in (spec.gates, spec.ups, spec.downs)),
+        _plain(made, spec.gates),
+        _plain(made, spec.ups),
+        _plain(made, spec.downs),
         spec.activation,
         limit=SWIGLU_LIMIT if spec.activation == "swiglu_oai" else 0.0,
         alpha=SWIGLU_ALPHA,
         weigh_input=spec.weigh_input,
     )
+
+
+def _plain(made: Emitter, specs: Sequence[LinearSpec]) -> list[ExpertLinear]:
+    return [made.part(spec)[:2] for spec in specs]

@@ -1,4 +1,4 @@
-"""Mixers that keep a state, in a program. In a page a layer's convolution lies before its matrix."""
+"""Mixers with a state, in a program. In a page a layer's convolution lies before its matrix."""
 
 from __future__ import annotations
 
@@ -144,4 +144,5 @@ def _place(made: Emitter, layer: int, before: int) -> dict[str, Any]:
 
 
 def _minus_exp(made: Emitter, spec: ParamSpec) -> np.ndarray:
-    return -np.exp(made.weights.vector(spec))
+    found: np.ndarray = -np.exp(made.weights.vector(spec))
+    return found

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from octavo.base.errors import ModelError
-from octavo.models.spec import LinearSpec, ModelSpec, ParamSpec
+from octavo.models.spec import ExpertsSpec, ModelSpec, ParamSpec
 from octavo.native.interface import Native, Packed
 from octavo.native.pack_cache import PackCache
 from octavo.weights.checkpoint import Checkpoint, RawTensor, to_float32
@@ -39,8 +39,11 @@ class Weights:
         self._checkpoint = Parameters(spec, checkpoint)
         params = spec.params()
         self._vectors = {p.name: self._vector(p.name) for p in params if p.name not in formats}
-        matrices = {
-            p.name: native.Packed(formats[p.name], *p.shape) for p in params if p.name in formats
+        matrices = self._together(spec, formats)
+        matrices |= {
+            p.name: native.Packed(formats[p.name], *p.shape)
+            for p in params
+            if p.name in formats and p.name not in matrices
         }
         self._matrices = matrices
         self._check_int8()
@@ -67,8 +70,19 @@ class Weights:
         """float32, of the parameter's shape"""
         return self._vectors[spec.name]
 
-    def bias(self, spec: LinearSpec) -> np.ndarray | None:
-        return self.vector(spec.bias) if spec.bias else None
+    def _together(self, spec: ModelSpec, formats: Mapping[str, str]) -> dict[str, Packed]:
+        """Of experts, in one memory by layer and kind: each alone would be too small for huge
+        pages."""
+        made: dict[str, Packed] = {}
+        for op in (op for layer in spec.layers for op in layer.ops):
+            for linears in (op.gates, op.ups, op.downs) if isinstance(op, ExpertsSpec) else ():
+                names = [linear.weight.name for linear in linears]
+                for format in {formats[name] for name in names}:
+                    alike = [name for name in names if formats[name] == format]
+                    n, k = linears[0].weight.shape
+                    packed = self._native.packed_together(format, n, k, len(alike))
+                    made |= zip(alike, packed, strict=True)
+        return made
 
     def _vector(self, name: str) -> np.ndarray:
         return np.ascontiguousarray(to_float32(self._checkpoint.read(name)))

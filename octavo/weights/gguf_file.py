@@ -15,7 +15,14 @@ from octavo.files.gguf_types import TensorType
 from octavo.files.model_files import ModelFiles
 from octavo.models.gguf_config import layers_of
 from octavo.models.spec import AttentionSpec, ModelSpec
-from octavo.weights.checkpoint import STORED, Checkpoint, Dtype, RawTensor, file_identity
+from octavo.weights.checkpoint import (
+    STORED,
+    Checkpoint,
+    Dtype,
+    RawTensor,
+    file_identity,
+    to_float32,
+)
 from octavo.weights.gguf_names import PERMUTED, translate
 
 _PLAIN: dict[TensorType, Dtype] = {
@@ -93,6 +100,8 @@ class GgufCheckpoint(Checkpoint):
         raw = self._plain(piece) if piece.tensor.type in _PLAIN else self._dequantised(piece)
         if name in self._heads:
             raw = RawTensor(raw.dtype, unpermute(raw.array, self._heads[name]))
+        if name.endswith(".A_log"):  # files have what is computed of it, -exp(A_log)
+            raw = RawTensor("float32", np.log(-to_float32(raw)))
         raw.array.flags.writeable = False
         return raw
 
@@ -138,9 +147,10 @@ def _pieces(
 
 
 def _as_wanted(shape: tuple[int, ...], wanted: tuple[int, ...]) -> tuple[int, ...]:
-    """Axes of length one come and go."""
+    """Axes of length one come and go, and norms of groups are one vector."""
     long = [[n for n in axes if n != 1] for axes in (shape, wanted)]
-    return wanted if long[0] == long[1] else shape
+    flat = wanted == (math.prod(shape),)
+    return wanted if flat or long[0] == long[1] else shape
 
 
 def unpermute(rows: np.ndarray, num_heads: int) -> np.ndarray:

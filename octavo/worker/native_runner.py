@@ -11,8 +11,8 @@ import numpy as np
 from octavo.base.kv import KVLayout
 from octavo.base.output import OpCost
 from octavo.models.spec import ModelSpec
-from octavo.native.interface import Native
 from octavo.native.emitter import Emitter
+from octavo.native.interface import Native
 from octavo.native.kv import allocate
 from octavo.native.program import emit
 from octavo.native.sampling import sample

@@ -103,7 +103,7 @@ def test_windows_without_layer_types(tmp_path: Path) -> None:
 
 
 def test_unknown_architecture_lists_the_known(tmp_path: Path) -> None:
-    with pytest.raises(ModelError, match="'gpt9'; known: .*llama, .*qwen3"):
+    with pytest.raises(ModelError, match=r"'gpt9'; known: .*llama, .*qwen3"):
         spec_of(tmp_path, model_type="gpt9")
 
 

@@ -19,8 +19,8 @@ from octavo.attention.reference import ReferenceAttention
 from octavo.base.kv import KVGroup, KVLayout
 from octavo.base.kv import Pool as KVPool
 from octavo.layers.context import StepContext
-from octavo.layers.decoder import RMSNorm, rotate
-from octavo.models.spec import NormSpec, ParamSpec, RopeSpec
+from octavo.layers.ops import Norm, rotate
+from octavo.models.spec import AttendSpec, NormSpec, ParamSpec, RopeSpec
 from octavo.native.kv import KV_FORMATS
 from octavo.native.library import library, usable_variants
 
@@ -384,7 +384,7 @@ def torch_norm(x: torch.Tensor, weight: np.ndarray, eps: float) -> torch.Tensor:
         def get(self, spec: ParamSpec) -> torch.Tensor:
             return torch.from_numpy(weight)
 
-    return RMSNorm(NormSpec(param, eps), Params())(x)
+    return Norm(NormSpec(param, eps), Params())(x)
 
 
 ONES = np.ones(34, np.float32)
@@ -476,46 +476,19 @@ def test_two_groups_share_pages_as_in_the_torch_backend(native: Any, format: str
 
 
 def torch_backend(shapes: list[Shape], owners: list[str], blocks: int) -> ReferenceAttention:
-    @dataclass
-    class Attention:
-        num_heads: int
-        num_kv_heads: int
-        head_dim: int
-        v_head_dim: int
-        scale: float
-        window: int | None
-
-    @dataclass
-    class Layer:
-        attention: Attention
-
-    @dataclass
-    class Spec:
-        layers: list[Layer]
-
-    spec = Spec(
-        [
-            Layer(
-                Attention(
-                    s.heads,
-                    s.kv_heads,
-                    s.head_dim,
-                    s.v_head_dim,
-                    s.head_dim**-0.5,
-                    s.window or None,
-                )
-            )
-            for s in shapes
-        ]
-    )
+    attends = {
+        n: AttendSpec(
+            s.heads, s.kv_heads, s.head_dim, s.v_head_dim, s.head_dim**-0.5, s.window or None
+        )
+        for n, s in enumerate(shapes)
+    }
     groups = tuple(
         KVGroup(name=name, layers=tuple(i for i, owner in enumerate(owners) if owner == name))
         for name in ("a", "b")
     )
     pool = KVPool(page_bytes=2 * shapes[0].part_bytes, num_blocks=blocks, groups=(0, 1))
     layout = KVLayout(block_size=16, groups=groups, pools=(pool,))
-    made: Any = ReferenceAttention
-    return made(spec, layout, DTYPES[shapes[0].format], torch.device("cpu"))
+    return ReferenceAttention(attends, layout, DTYPES[shapes[0].format], torch.device("cpu"))
 
 
 @pytest.mark.parametrize(

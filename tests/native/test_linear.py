@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 
-from octavo.layers.decoder import ACTIVATIONS
+from octavo.layers.ops import ACTIVATIONS
 from octavo.native.library import library, usable_variants
 
 FORMATS = ("f32", "bf16", "f16")
@@ -238,6 +238,21 @@ def test_packed_bytes_can_be_kept_and_put_back(native: Any, name: str) -> None:
     np.testing.assert_array_equal(unpack(native, again), unpack(native, packed))
     data = pack(native, name, normal(20, 40)).data  # keeps its owner alive
     np.testing.assert_array_equal(data, packed.data)
+
+
+@pytest.mark.parametrize("name", FORMATS)
+def test_matrices_that_lie_together_are_each_their_own(native: Any, name: str) -> None:
+    weights = [normal(17, 33, seed=seed) for seed in range(5)]
+    together = native.packed_together(name, 17, 33, 5)
+    for packed, values in zip(together, weights, strict=True):
+        native.pack_float(packed, values, 0)
+    last = together.pop()  # the memory stays as long as one of them does
+    for packed, values in zip(together, weights[:4], strict=True):
+        np.testing.assert_array_equal(packed.data, pack(native, name, values).data)
+    del together, packed
+    np.testing.assert_array_equal(last.data, pack(native, name, weights[4]).data)
+    with pytest.raises(ValueError, match="count must be positive"):
+        native.packed_together(name, 17, 33, 0)
 
 
 def test_every_variant_packs_the_same_bytes(native: Any) -> None:

@@ -12,7 +12,7 @@ import torch
 from gguf.constants import GGMLQuantizationType
 from gguf.quants import quantize
 
-from octavo.layers.decoder import ACTIVATIONS
+from octavo.layers.ops import ACTIVATIONS
 from octavo.native.library import library, usable_variants
 
 Op = Callable[[Any, int, int], None]  # adds ops that read and write two buffers: program, y, x
