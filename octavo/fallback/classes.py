@@ -34,6 +34,8 @@ def model_class(files: ModelFiles, trust_remote_code: bool) -> tuple[Any, Any, b
         names = ", ".join(sorted(path.name for path in files.path.glob("*.py")))
         log.warning("running code that came with the model, in %s: %s", files.path, names)
     config = _config(files.path, found, trust_remote_code)
+    if hasattr(config, "quantization_config"):  # tensors arrive dequantised
+        del config.quantization_config
     if trust_remote_code and isinstance(own_code, Mapping) and _AUTO in own_code:
         made = get_class_from_dynamic_module(own_code[_AUTO], files.path, local_files_only=True)
         return made, config, False

@@ -7,7 +7,7 @@ merges them as the class wants.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
@@ -17,6 +17,7 @@ from torch import nn
 from transformers.utils import logging
 
 from octavo.base.errors import ModelError
+from octavo.base.log import logger
 from octavo.fallback.interface import NAME, register
 from octavo.fallback.selftest import with_attention
 from octavo.weights.checkpoint import Checkpoint
@@ -24,6 +25,8 @@ from octavo.weights.checkpoint import Checkpoint
 Watch = Callable[[Iterable[str]], Iterable[str]]
 
 _SHOWN = 5
+
+log = logger("fallback")
 
 
 class Stored:
@@ -98,12 +101,18 @@ def _from_tensors(
     except Exception as error:
         line = str(error).strip().partition("\n")[0]
         raise ModelError(f"Transformers cannot load the checkpoint: {line}") from error
-    missing = sorted(report["missing_keys"])
-    if missing:
-        shown = ", ".join(missing[:_SHOWN]) + (", ..." if len(missing) > _SHOWN else "")
-        raise ModelError(f"the checkpoint lacks {len(missing)} tensors: {shown}")
+    if report["missing_keys"]:
+        raise ModelError(f"the checkpoint lacks {_some(report['missing_keys'])}")
+    if report["unexpected_keys"] and device == "meta":
+        log.warning("the model does not read %s", _some(report["unexpected_keys"]))
     made: nn.Module = model.eval()
     return made
+
+
+def _some(names: Collection[str]) -> str:
+    shown = ", ".join(sorted(names)[:_SHOWN])
+    count = "1 tensor" if len(names) == 1 else f"{len(names)} tensors"
+    return f"{count}: {shown}{', ...' if len(names) > _SHOWN else ''}"
 
 
 @contextmanager

@@ -12,6 +12,7 @@ import pytest
 import torch
 from fallback_models import OUTPUT, greedy, load, prompts, saved, tiny
 from safetensors.torch import save_file
+from tiny_int8 import tiny_int8
 
 from octavo import SamplingParams
 from octavo.base.errors import ConfigError, ModelError
@@ -120,6 +121,21 @@ def test_the_text_decoder_of_a_model_that_also_sees(tmp_path):
     whole = {"model_type": "gemma3", "text_config": text, "dtype": "float32"}
     (tmp_path / "config.json").write_text(json.dumps(whole))
     assert tokens(load(tmp_path), asked) == [greedy(model, asked[0])]
+
+
+def test_int8_is_dequantised(tmp_path):
+    model, asked = tiny(tmp_path, "persimmon"), prompts((20,))
+    tiny_int8(tmp_path, model)
+    assert tokens(load(tmp_path), asked) == [greedy(model, asked[0])]
+
+
+def test_a_tensor_that_nobody_reads_is_named(tmp_path, caplog):
+    model = tiny(tmp_path, "olmoe")
+    state = {name: x.contiguous() for name, x in model.state_dict().items()}
+    save_file({**state, "model.odd": torch.zeros(2)}, tmp_path / "model.safetensors")
+    with caplog.at_level(logging.WARNING, "octavo.fallback"):
+        load(tmp_path)
+    assert "does not read 1 tensor: model.odd" in caplog.text
 
 
 def test_random_weights_without_a_checkpoint(tmp_path):
