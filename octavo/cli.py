@@ -100,6 +100,23 @@ def pull(options: argparse.Namespace) -> None:
     print(locate(options.name, accept_license=options.accept_license).path)
 
 
+def models(options: argparse.Namespace) -> int:
+    from octavo.engine import catalogue
+    from octavo.files.locate import locate
+
+    if not options.names:
+        print(catalogue.markdown() if options.markdown else catalogue.text(), end="")
+        return 0
+    failed = 0
+    for name in options.names:
+        try:
+            print(catalogue.examine(locate(name)))
+        except OctavoError as error:
+            print(f"{name}: {error}")
+            failed = 1
+    return failed
+
+
 def doctor(options: argparse.Namespace) -> int:
     from octavo.doctor import examine
 
@@ -167,6 +184,14 @@ def _parser() -> argparse.ArgumentParser:
     sub = _command(commands, "pull", pull, "fetch a model and print where it lies")
     sub.add_argument("name", nargs="?", default="smollm2", help="short name or hub id")
     sub.add_argument("--accept-license", action="store_true", help="agree to the model's terms")
+    sub = _command(commands, "models", models, "what runs, by which way, and why not")
+    sub.add_argument(
+        "names",
+        nargs="*",
+        metavar="MODEL",
+        help="short names, folders, files or hub ids; default: all kinds that are known",
+    )
+    sub.add_argument("--markdown", action="store_true", help="the tables of docs/models.md")
     _command(commands, "doctor", doctor, "what this machine has, and what Octavo makes of it")
     _add_bench(_command(commands, "bench", bench, "measure speed and quality"))
     return top

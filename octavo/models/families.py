@@ -8,58 +8,13 @@ from typing import Any
 from octavo.base.errors import ModelError
 from octavo.base.registry import Registry
 from octavo.files.model_files import ModelFiles
+from octavo.models.catalogue import NATIVE
 from octavo.models.config import Config, text_config, text_part, value
 from octavo.models.gguf_config import gguf_config
 from octavo.models.spec import ModelSpec
 
 FAMILIES = Registry(
-    "architecture",
-    {
-        "bamba": "octavo.models.hybrid:bamba",
-        "cohere": "octavo.models.cohere:cohere",
-        "cohere2": "octavo.models.cohere:cohere2",
-        "deepseek_v2": "octavo.models.deepseek:deepseek_v2",
-        "deepseek_v3": "octavo.models.deepseek:deepseek_v3",
-        "falcon_h1": "octavo.models.hybrid:falcon_h1",
-        "falcon_mamba": "octavo.models.mamba:falcon_mamba",
-        "gemma": "octavo.models.gemma:gemma",
-        "gemma2": "octavo.models.gemma:gemma2",
-        "gemma3_text": "octavo.models.gemma:gemma3",
-        "glm": "octavo.models.glm:glm",
-        "glm4": "octavo.models.glm:glm4",
-        "glm4_moe": "octavo.models.glm:glm4_moe",
-        "gpt_oss": "octavo.models.gpt_oss:gpt_oss",
-        "granite": "octavo.models.granite:granite",
-        "granitemoe": "octavo.models.granite:granitemoe",
-        "granitemoehybrid": "octavo.models.hybrid:granitemoehybrid",
-        "granitemoeshared": "octavo.models.granite:granitemoe",
-        "jamba": "octavo.models.hybrid:jamba",
-        "lfm2": "octavo.models.lfm2:lfm2",
-        "lfm2_moe": "octavo.models.lfm2:lfm2_moe",
-        "llama": "octavo.models.llama:llama",
-        "llama4_text": "octavo.models.llama4:llama4",
-        "mamba": "octavo.models.mamba:mamba",
-        "mamba2": "octavo.models.mamba:mamba2_family",
-        "ministral": "octavo.models.llama:ministral",
-        "ministral3": "octavo.models.llama:ministral3",
-        "mistral": "octavo.models.llama:mistral",
-        "mixtral": "octavo.models.mixtral:mixtral",
-        "nemotron_h": "octavo.models.nemotron_h:nemotron_h",
-        "olmo": "octavo.models.olmo:olmo",
-        "olmo2": "octavo.models.olmo:olmo2",
-        "olmo3": "octavo.models.olmo:olmo3",
-        "olmoe": "octavo.models.olmo:olmoe",
-        "phi3": "octavo.models.phi:phi3",
-        "qwen2": "octavo.models.qwen:qwen2",
-        "qwen2_moe": "octavo.models.qwen:qwen2_moe",
-        "qwen3": "octavo.models.qwen:qwen3",
-        "qwen3_5_moe_text": "octavo.models.qwen_delta:qwen3_5_moe",
-        "qwen3_5_text": "octavo.models.qwen_delta:qwen3_5",
-        "qwen3_moe": "octavo.models.qwen:qwen3_moe",
-        "qwen3_next": "octavo.models.qwen_delta:qwen3_next",
-        "smollm3": "octavo.models.llama:smollm3",
-        "stablelm": "octavo.models.stablelm:stablelm",
-    },
+    "architecture", {name: f"octavo.models.{family.place}" for name, family in NATIVE.items()}
 )
 
 _DTYPES = ("float32", "float16", "bfloat16")

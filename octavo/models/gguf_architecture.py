@@ -27,6 +27,7 @@ class Architecture:
     partial: bool = False  # a part of each head may turn
     plain_in_windows: bool = False  # there a rotary base may differ, and is never scaled
     attends: bool = True
+    also: tuple[str, ...] = ()  # further types of models that `derive` may say, or files come from
 
 
 EXPERTS_USED = {"expert_used_count": "num_experts_per_tok"}

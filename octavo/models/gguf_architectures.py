@@ -128,6 +128,7 @@ ARCHITECTURES = STATE_ARCHITECTURES | {
             "attention.q_lora_rank": "q_lora_rank",
         },
         derive=_deepseek2,
+        also=("deepseek_v3",),
         read=(
             "attention.key_length_mla",
             "attention.value_length_mla",
@@ -173,7 +174,7 @@ ARCHITECTURES = STATE_ARCHITECTURES | {
         },
         _APART,
     ),
-    "llama": Architecture("llama", LOCAL_EXPERTS, derive=_llama),
+    "llama": Architecture("llama", LOCAL_EXPERTS, derive=_llama, also=("mistral", "mixtral")),
     "llama4": Architecture(
         "llama4_text",
         {
