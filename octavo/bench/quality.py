@@ -67,7 +67,7 @@ class Model:
         groups = resolved.spec.kv_groups
         budget = kv_bytes_for(groups, block_size, longest)
         layout = kv_layout(groups, block_size, budget)
-        self._block_size, self._tables = block_size, block_tables(layout)
+        self._layout, self._state = layout, 0  # the state's block, of models that keep one
         self._runner = resolved.backend.load(
             layout, resolved.kv_dtype, watch, resolved.backend.checkpoint
         )
@@ -75,7 +75,9 @@ class Model:
     def log_probs(self, ids: Ids, start: int, stop: int) -> Doubles:
         """[stop - start, vocab]: of the token after each of ids[start:stop]. Those before `start`
         were computed by the calls before."""
-        batch = text_batch(ids, start, stop, self._tables, self._block_size)
+        source, self._state = self._state if start else 0, 2 if self._state == 1 else 1
+        tables = block_tables(self._layout, (source, self._state))
+        batch = text_batch(ids, start, stop, tables, self._layout.block_size)
         logits = self._runner.forward(batch)
         self._runner.sample(logits, batch.sampling)
         return log_softmax(np.asarray(logits))
@@ -208,10 +210,14 @@ def table(found: Sequence[Quality]) -> str:
     return "\n".join(lines)
 
 
-def block_tables(layout: KVLayout) -> list[NDArray[np.int32]]:
-    """[1, blocks] for each group, for one sequence that has all blocks."""
+def block_tables(layout: KVLayout, states: tuple[int, int]) -> list[NDArray[np.int32]]:
+    """[1, blocks] for each group, for one sequence that has all blocks; of groups of states, the
+    blocks of the one before the step and of the one after it."""
     tables = []
     for group in range(len(layout.groups)):
+        if layout.groups[group].is_state:
+            tables.append(np.array([states], np.int32))
+            continue
         pool = layout.pools[layout.pool_of(group)]
         count = (pool.num_blocks - 1) // len(pool.groups)
         first = 1 + count * pool.groups.index(group)

@@ -15,7 +15,7 @@ def mlp(made: Emitter, layer: int, spec: MlpSpec, source: int, to: Target) -> No
     program, inner = made.program, made.buffer("inner", spec.up.out_features)
     if spec.gate is not None:
         gate, up = made.part(spec.gate), made.part(spec.up)
-        program.gated("gate*up", inner, source, gate, up, spec.activation)
+        program.gated("gate_up", inner, source, gate, up, spec.activation)
     else:
         made.linear("up", source, [spec.up], Target(inner, False))
         program.activate("activation", inner, spec.activation)
