@@ -55,7 +55,7 @@ class Router:
         spec = self.spec
         if spec.groups == spec.top_groups:
             return choice
-        grouped = choice.view(len(choice), spec.groups, -1)
+        grouped = choice.view(len(choice), spec.groups, choice.shape[-1] // spec.groups)
         best = grouped.topk(2 if spec.group_score == "top2" else 1).values.sum(-1)
         ranks = best.argsort(dim=-1, descending=True, stable=True).argsort(-1)
         out = (ranks >= spec.top_groups)[..., None]

@@ -50,7 +50,7 @@ class Norm:
 
     def __call__(self, x: torch.Tensor) -> torch.Tensor:
         spec = self.spec
-        wide = x.float().view(*x.shape[:-1], spec.groups, -1)
+        wide = x.float().view(*x.shape[:-1], spec.groups, x.shape[-1] // spec.groups)
         if spec.kind == "layer":
             wide = wide - wide.mean(-1, keepdim=True)
         wide = wide * torch.rsqrt(wide.square().mean(-1, keepdim=True) + spec.eps)

@@ -35,7 +35,7 @@ class Engine(FakeEngine):
 async def start(settings, files):
     {start}
 
-run.locate = lambda name: ModelFiles(name, None)
+run.locate = lambda name, **more: ModelFiles(name, None)
 run.load_renderer = lambda *_: byte_renderer()
 run.AsyncEngine.start = start
 run.DRAIN_SECONDS = {drain}
