@@ -186,7 +186,8 @@ class Item {
       const Chunk<F> next = find(i + 1);
       for (int sub = 0; sub < kSubBlocks; sub++)
         chunk.next[sub] = next.keys[sub] != nullptr ? next.keys[sub] : chunk.values[sub];
-      if (values_ != nullptr) take_values(chunk);
+      if constexpr (F != KVFormat::int8)
+        if (values_ != nullptr) take_values(chunk);
       run_chunk(i % work_.kv_heads, chunk_of(i), chunk);
       chunk = next;
     }
