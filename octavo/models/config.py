@@ -11,7 +11,7 @@ from collections.abc import Collection, Mapping
 from typing import Any
 
 from octavo.base.errors import ModelError
-from octavo.models.quantization import int8_scheme
+from octavo.models.quantization import int8_scheme, is_mxfp4
 
 Config = Mapping[str, Any]
 
@@ -114,6 +114,8 @@ def refuse_unknown_mathematics(config: Config, understood: Collection[str] = ())
         if name not in understood and said.get(name) not in neutral:
             raise ModelError(f"config: {name}={said[name]!r} is not supported")
     int8_scheme(config)  # refuses the other ways to quantise
+    if is_mxfp4(config) and "quantization_config" not in understood:
+        raise ModelError("config: quantization_config mxfp4 is supported for gpt_oss only")
 
 
 def value(config: Config, *names: str) -> Any:

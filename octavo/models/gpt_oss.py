@@ -8,6 +8,7 @@ from octavo.base.errors import ModelError
 from octavo.models.config import Config, flag, integer, number
 from octavo.models.decoder import Build, Traits, decoder
 from octavo.models.experts import joined, own_experts, router
+from octavo.models.quantization import is_mxfp4
 from octavo.models.spec import (
     SWIGLU_ALPHA,
     SWIGLU_LIMIT,
@@ -31,7 +32,7 @@ def gpt_oss(config: Config, kv_dtype: str) -> ModelSpec:
         o_bias=bias,
         mixers=_attention,
         feeds=_experts,
-        understood=("num_local_experts",),
+        understood=("num_local_experts", "quantization_config"),
     )
     return decoder("gpt_oss", config, kv_dtype, traits)
 
@@ -42,8 +43,9 @@ def _attention(build: Build, layer: int) -> tuple[AttentionSpec]:
 
 
 def _experts(build: Build, layer: int) -> tuple[ExpertsSpec]:
-    """Gates and ups lie in turn. In files of floats matrices are turned around, in those of
-    MXFP4 they are not. GGUF files have each expert's apart."""
+    """Gates and ups lie in turn. In files of floats one tensor has the matrices of all experts,
+    turned around; in those of MXFP4 they are apart and not turned. GGUF files have each expert's
+    linears."""
     path, inner, hidden = build.path(layer, build.names.feed), build.inner, build.hidden
     count = integer(build.config, "num_local_experts")
     routed = router(
@@ -52,21 +54,31 @@ def _experts(build: Build, layer: int) -> tuple[ExpertsSpec]:
     if flag(build.config, "tensors_apart"):
         experts = own_experts(build, f"{path}.experts", count, inner, routed, bias=True)
         return (replace(experts, activation="swiglu_oai"),)
-    turned = not build.config.get("quantization_config")
+    in_blocks = is_mxfp4(build.config)
 
     def linear(expert: int, name: str, rows: slice = slice(None)) -> LinearSpec:
-        tensor = f"{path}.experts.{'down_proj' if name == 'down' else 'gate_up_proj'}"
+        tensor = "down_proj" if name == "down" else "gate_up_proj"
         shape = (hidden, inner) if name == "down" else (2 * inner, hidden)
-        whole = (count, *(shape[::-1] if turned else shape))
-        return joined(
+        made = joined(
             f"{path}.experts.{expert}.{name}",
-            tensor,
-            whole,
+            f"{path}.experts.{tensor}",
+            (count, *shape[::-1]),
             expert,
             rows,
-            turned=turned,
-            bias=f"{tensor}_bias",
+            turned=True,
+            bias=f"{path}.experts.{tensor}_bias",
         )
+        if not in_blocks:
+            return made
+        assert made.weight.part is not None
+        part = replace(
+            made.weight.part,
+            tensor=f"{path}.experts.{expert}.{tensor}",
+            shape=shape,
+            index=None,
+            turned=None,
+        )
+        return replace(made, weight=replace(made.weight, part=part))
 
     each = range(count)
     return (

@@ -1,5 +1,5 @@
-"""What a config says of quantised weights in its checkpoint. One scheme is understood, that of
-compressed-tensors for int8 products; every other is refused by name.
+"""What a config says of quantised weights in its checkpoint. Two schemes are understood, that of
+compressed-tensors for int8 products and gpt-oss's MXFP4; every other is refused by name.
 
 Source: the `quantization_config` that llm-compressor writes, format "int-quantized".
 """
@@ -41,14 +41,20 @@ class Int8Scheme:
     activations: bool
 
 
+def is_mxfp4(config: Mapping[str, Any]) -> bool:
+    """Whether experts are kept in MXFP4, as gpt-oss's files do."""
+    said = config.get("quantization_config")
+    return isinstance(said, Mapping) and said.get("quant_method") == "mxfp4"
+
+
 def int8_scheme(config: Mapping[str, Any]) -> Int8Scheme | None:
-    """None where the weights are not quantised.
+    """None where the weights are not quantised, or in MXFP4.
 
     Raises:
         ModelError: they are quantised in a way that is not supported.
     """
     said = config.get("quantization_config")
-    if said is None or said is False:
+    if said is None or said is False or is_mxfp4(config):
         return None
     where = "quantization_config"
     _check(where, said, _WHOLE)

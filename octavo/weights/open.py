@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from octavo.files.model_files import ModelFiles
 from octavo.models.config import text_part
-from octavo.models.quantization import int8_scheme
+from octavo.models.quantization import int8_scheme, is_mxfp4
 from octavo.models.spec import ModelSpec
 from octavo.weights.checkpoint import Checkpoint
 from octavo.weights.compressed_tensors import CompressedTensorsCheckpoint
 from octavo.weights.dummy import DummyCheckpoint
 from octavo.weights.gguf_file import GgufCheckpoint
 from octavo.weights.match import check
+from octavo.weights.mxfp4_files import Mxfp4Checkpoint
 from octavo.weights.safetensors_files import SafetensorsCheckpoint
 from octavo.weights.text_part import TextPart
 
@@ -37,5 +38,8 @@ def open_safetensors(files: ModelFiles) -> Checkpoint:
         ModelError: a file is missing or broken, or quantised in a way that is not understood.
     """
     tensors = SafetensorsCheckpoint.open(files)
-    scheme = int8_scheme(files.json("config.json") or {})
+    config = files.json("config.json") or {}
+    if is_mxfp4(config):
+        return Mxfp4Checkpoint(tensors)
+    scheme = int8_scheme(config)
     return tensors if scheme is None else CompressedTensorsCheckpoint(tensors, scheme)
