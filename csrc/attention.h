@@ -45,7 +45,7 @@ struct AttentionSpec {
   Sight sight = {};
   float soft_cap = 0;  // scores become soft_cap * tanh(score / soft_cap); 0: as they are
   const float* sinks = nullptr;  // [heads], a further logit in each softmax's denominator, or null
-  int value_column = -1;  // V is v_head_dim columns of K, from this one on; below 0: it is kept itself
+  int value_column = -1;  // V is v_head_dim columns of K from here on; below 0: kept by itself
 
   int group() const { return heads / kv_heads; }  // heads that share a KV head
   bool values_in_keys() const { return value_column >= 0; }

@@ -1,7 +1,7 @@
 // V where it is a part of K: taken out of a sub-block of keys, into the layout of values.
 //
-// Keys lie token beside token, values number beside number (kv_pages.h): squares of W x W units of 32
-// bits change rows and columns. A token's slot that was never written keeps what it has.
+// Keys lie token beside token, values number beside number (kv_pages.h): squares of W x W units of
+// 32 bits change rows and columns. What was never written is moved too, and not read.
 #pragma once
 
 #include "attention_tile.h"

@@ -145,8 +145,8 @@ void bind_attention(nb::module_& module) {
       .def(nb::init<int, int, int, int, float, int, int, float, const Vector&, const std::string&,
                     int, int64_t, int>(),
            nb::kw_only(), "heads"_a, "kv_heads"_a, "head_dim"_a, "v_head_dim"_a, "scale"_a,
-           "window"_a = 0, "chunk"_a = 0, "soft_cap"_a = 0.f, "sinks"_a = nb::none(), "format"_a = "f32",
-           "block_size"_a = 16, "k_offset"_a = 0, "value_column"_a = -1)
+           "window"_a = 0, "chunk"_a = 0, "soft_cap"_a = 0.f, "sinks"_a = nb::none(),
+           "format"_a = "f32", "block_size"_a = 16, "k_offset"_a = 0, "value_column"_a = -1)
       .def("prepare", &AttentionLayer::prepare, "pool"_a, "qkv"_a, "pages"_a, "row_starts"_a,
            "context_lens"_a, "table"_a, nb::kw_only(), "q_norm"_a = nb::none(),
            "k_norm"_a = nb::none(), "eps"_a = 0.f, "cos"_a = nb::none(), "sin"_a = nb::none())

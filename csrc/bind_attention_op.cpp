@@ -1,5 +1,5 @@
-// Attention as an op of a Program, for Python: that it stays inside of its buffers, its pages and its
-// tables is checked here.
+// Attention as an op of a Program, for Python: that it stays inside of its buffers, its pages and
+// its tables is checked here.
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/pair.h>
 #include <nanobind/stl/shared_ptr.h>
@@ -31,7 +31,8 @@ using TemperOf = std::optional<std::tuple<float, float, float>>;  // scale, leng
 std::vector<float> set_norm(HeadNorm& norm, const HeadNormOf& given, size_t head_dim) {
   if (!given) return {};
   const auto& [weight, eps] = *given;
-  require(!weight || weight->size() == head_dim, "attention: a norm's weight is not one a head_dim");
+  require(!weight || weight->size() == head_dim,
+          "attention: a norm's weight is not one a head_dim");
   norm = {.on = true, .weight = nullptr, .eps = eps};
   return floats(weight);
 }

@@ -1,5 +1,5 @@
-// The ops of a Program for Python: what they read and write is checked here, when they are added, and
-// nowhere below.
+// The ops of a Program for Python: what they read and write is checked here, when they are added,
+// and nowhere below.
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/pair.h>
 #include <nanobind/stl/shared_ptr.h>

@@ -1,8 +1,8 @@
 // Where K and V of one layer lie inside the pages of its group, and in which numbers.
 //
-// A page holds K, then V if it is not a part of K, of each layer of the group; each of these parts is a row of sub-blocks of
-// 16 tokens, laid out so that products over head_dim (scores) and over tokens (outputs) both read
-// whole vectors:
+// A page holds K, then V if it is not a part of K, of each layer of the group; each of these parts is
+// a row of sub-blocks of 16 tokens, laid out so that products over head_dim (scores) and over tokens
+// (outputs) both read whole vectors:
 //
 //            K sub-block                       V sub-block
 //   bf16     [kv_head][head_dim / 2][16][2]    [kv_head][8][v_head_dim][2]   pairs along the sum

@@ -16,8 +16,8 @@ struct Item {
   int64_t row, rows, panel, panels;
 };
 
-// Rows in blocks of one height, nearly. Blocks of the same panels are neighbours, so that the panels
-// come from memory once.
+// Rows in blocks of one height, nearly. Blocks of the same panels are neighbours, so that the
+// panels come from memory once.
 class Blocks {
  public:
   explicit Blocks(int64_t rows) : rows_(rows), count_((rows + ROWS - 1) / ROWS) {}

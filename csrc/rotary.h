@@ -45,7 +45,8 @@ struct Preparation {
 
 // For every token: norm, rotary and temper on q and k in place, then k and v, rounded to nearest
 // even, into its slot. A token of `qkv` is q [heads][head_dim] | k [kv_heads][head_dim] |
-// v [kv_heads][v_head_dim], without v where it is a part of k, `stride` floats from one to the next.
+// v [kv_heads][v_head_dim], without v where it is a part of k, `stride` floats from one to the
+// next.
 void prepare(Team& team, const AttentionSpec& spec, const Preparation& preparation,
              const KVPages& pages, const BatchRows& batch, float* qkv, int64_t stride);
 

@@ -38,7 +38,7 @@ struct Scale {
 struct Rows {
   Form form = Form::f32;
   int64_t width = 0;
-  int64_t stride = 0;        // values from one row to the next where these are columns of wider ones
+  int64_t stride = 0;        // values from row to row, where these are columns of wider ones
   float* f32 = nullptr;      // [rows][padded]
   uint16_t* bf16 = nullptr;  // [rows][padded]
   int8_t* q8 = nullptr;      // [rows][padded], each in -127..127
@@ -65,7 +65,8 @@ struct Rows {
 // Whether a linear can read `count` columns from `first` on of rows of `width` in this form: what
 // shares a scale, or is multiplied together, stays together.
 inline bool may_cut(Form form, int64_t width, int64_t first, int64_t count) {
-  const int64_t whole = form == Form::q8_row ? width : form == Form::q8 || form == Form::q16 ? BLOCK : 2;
+  const bool blocks = form == Form::q8 || form == Form::q16;
+  const int64_t whole = form == Form::q8_row ? width : blocks ? BLOCK : 2;
   return first % whole == 0 && (count % whole == 0 || first + count == width);
 }
 
