@@ -6,7 +6,7 @@ import textwrap
 from dataclasses import dataclass, field
 
 from octavo.base.errors import OctavoError
-from octavo.engine.hardware import require_transformers
+from octavo.engine.hardware import require_torch, require_transformers
 from octavo.fallback import census
 from octavo.files.model_files import ModelFiles
 from octavo.models.catalogue import NATIVE, TEXT_PARTS
@@ -43,7 +43,7 @@ def examine(files: ModelFiles) -> Found:
     model_type = str(model_config(files).get("model_type"))
     family = NATIVE.get(model_type)
     own, other = _own(files), _transformers(files)
-    refused = {"native": own, "torch": own or _needs("octavo[torch]"), "transformers": other}
+    refused = {"native": own, "torch": own or _torch(), "transformers": other}
     return Found(
         files.name,
         model_type,
@@ -74,9 +74,9 @@ def _transformers(files: ModelFiles) -> str:
     return ""
 
 
-def _needs(extra: str) -> str:
+def _torch() -> str:
     try:
-        require_transformers(extra)
+        require_torch("it")
     except OctavoError as error:
         return str(error)
     return ""

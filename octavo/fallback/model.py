@@ -82,6 +82,7 @@ def examine(
         eos_token_ids=_ids(getattr(config, "eos_token_id", None) if eos is None else eos),
         num_parameters=sum(p.numel() for p in model.parameters()),
         tied=bool(getattr(config, "tie_word_embeddings", False)),
+        needless=(),
         tensors=_tensors(model) if checkpoint is None else checkpoint.shapes(),
     )
     return FallbackModel(spec, checkpoint, config, made, asks_past, recorder.slot_of, _bytes(model))

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import torch
@@ -23,7 +23,7 @@ from octavo.fallback.interface import NAME, register
 from octavo.fallback.packed import PackedModel, Paged, record
 from octavo.fallback.refuse import refuse_other_states
 from octavo.fallback.shapes import Recorder, kv_groups
-from octavo.fallback.shrink import VOCAB, shrunk
+from octavo.fallback.shrink import shrunk
 
 TOLERANCE = 2e-4  # of logits, relative to the largest
 MOST_PARAMETERS = 20_000_000
@@ -118,7 +118,9 @@ class _Expected:
 
     def __init__(self, alone: nn.Module) -> None:
         random = torch.Generator().manual_seed(1)
-        self.prompts = [torch.randint(8, VOCAB, (n,), generator=random) for n in _LENGTHS]
+        size = cast("Any", alone).config.get_text_config().vocab_size
+        low = min(8, size // 2)  # special tokens come first
+        self.prompts = [torch.randint(low, size, (n,), generator=random) for n in _LENGTHS]
         with torch.inference_mode():
             found = [alone(input_ids=p[None], use_cache=False) for p in self.prompts]
         self.logits = [each.logits[0] for each in found]

@@ -21,4 +21,5 @@ class FallbackSpec:
     eos_token_ids: tuple[int, ...]
     num_parameters: int
     tied: bool
+    needless: tuple[str, ...]
     tensors: dict[str, tuple[int, ...]]  # of the checkpoint

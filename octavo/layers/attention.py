@@ -66,8 +66,8 @@ class LatentAttention:
         self.q_plain = Linear(spec.q_plain, params)
         self.k_rotary, self.latent = Linear(spec.k_rotary, params), Linear(spec.latent, params)
         self.latent_norm = Norm(spec.latent_norm, params)
-        self.k_up = [params.get(linear.weight) for linear in spec.k_up]
-        self.v_up = [params.get(linear.weight) for linear in spec.v_up]
+        self.k_up = params.stack([linear.weight for linear in spec.k_up])
+        self.v_up = params.stack([linear.weight for linear in spec.v_up])
         self.o = Linear(spec.o, params)
 
     def __call__(self, x: torch.Tensor, ctx: StepContext) -> torch.Tensor:
@@ -76,10 +76,10 @@ class LatentAttention:
         asked = self.q_down_norm(asked) if self.q_down_norm else asked
         turning = rotate(torch.stack([head(asked) for head in self.q_rotary], 1), *cos_sin)
         plain = self.q_plain(asked).view(len(x), heads, -1)
-        latent_q = torch.einsum("thp,hlp->thl", plain, torch.stack(self.k_up))
+        latent_q = torch.einsum("thp,hlp->thl", plain, self.k_up)
         key = rotate(self.k_rotary(x)[:, None], *cos_sin)
         latent = self.latent_norm(self.latent(x))[:, None]
         mixed = ctx.attend(
             self.index, torch.cat((turning, latent_q), -1), torch.cat((key, latent), -1), None
         )
-        return self.o(torch.einsum("thl,hvl->thv", mixed, torch.stack(self.v_up)).flatten(-2))
+        return self.o(torch.einsum("thl,hvl->thv", mixed, self.v_up).flatten(-2))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 
 import numpy as np
 import torch
@@ -23,6 +23,13 @@ class Params:
         if spec.name not in self._tensors:
             self._tensors[spec.name] = torch.empty(spec.shape, dtype=self.dtype, device=self.device)
         return self._tensors[spec.name]
+
+    def stack(self, specs: Sequence[ParamSpec]) -> torch.Tensor:
+        """Parameters of one shape as one tensor, [len(specs), ...]; each is a part of it."""
+        whole = torch.empty((len(specs), *specs[0].shape), dtype=self.dtype, device=self.device)
+        for spec, part in zip(specs, whole, strict=True):
+            self._tensors[spec.name] = part
+        return whole
 
     @property
     def num_bytes(self) -> int:

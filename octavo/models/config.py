@@ -7,7 +7,10 @@ are ignored there and here, except those whose presence says that the mathematic
 
 from __future__ import annotations
 
+import json
 from collections.abc import Collection, Mapping
+from functools import cache
+from importlib.resources import files
 from typing import Any
 
 from octavo.base.errors import ModelError
@@ -15,43 +18,26 @@ from octavo.models.quantization import int8_scheme, is_mxfp4
 
 Config = Mapping[str, Any]
 
-_QWEN_DELTA = {"full_attention_interval": 4, "head_dim": 256, "partial_rotary_factor": 0.25}
-
-# What Transformers' config classes fill in where public config files leave a field out.
-_CLASS_DEFAULTS: dict[str, dict[str, Any]] = {
-    "bamba": {"partial_rotary_factor": 0.5, "attn_layer_indices": []},
-    "falcon_mamba": {"tie_word_embeddings": True},
-    "gemma2": {"head_dim": 256, "sliding_window": 4096, "sliding_window_pattern": 2},
-    "gemma3_text": {
-        "num_attention_heads": 8,
-        "num_key_value_heads": 4,
-        "head_dim": 256,
-        "sliding_window": 4096,
-        "sliding_window_pattern": 6,
-    },
+# What Transformers' config classes fill in where public config files leave a field out, besides
+# what class_defaults.json says: patterns of layers, and types that are not computed here.
+_MORE_DEFAULTS: dict[str, dict[str, Any]] = {
+    "bamba": {"attn_layer_indices": []},
+    "cohere2": {"sliding_window_pattern": 4},
+    "gemma2": {"sliding_window_pattern": 2},
+    "gemma3_text": {"sliding_window_pattern": 6},
     "gemma3n_text": {"head_dim": 256, "num_kv_shared_layers": 15, "sliding_window_pattern": 5},
     "gemma4_text": {"global_head_dim": 512, "sliding_window_pattern": 6},
-    "cohere2": {"sliding_window": 4096, "sliding_window_pattern": 4},
-    "gpt_oss": {"sliding_window": 128, "sliding_window_pattern": 2},
+    "gpt_oss": {"sliding_window_pattern": 2},
     "granitemoehybrid": {"attn_layer_indices": []},
-    "lfm2": {"rope_theta": 1000000.0},
-    "lfm2_moe": {"rope_theta": 1000000.0, "num_dense_layers": 2},
-    "mamba": {"tie_word_embeddings": True},
-    "nemotron_h": {"head_dim": 128},
-    "llama4_text": {"attention_chunk_size": 8192, "no_rope_layer_interval": 4},
-    "mistral": {"sliding_window": 4096},
-    "qwen2": {"use_sliding_window": False, "sliding_window": 4096, "max_window_layers": 28},
-    "qwen2_moe": {"use_sliding_window": False, "sliding_window": 4096, "max_window_layers": 28},
-    "qwen3": {
-        "head_dim": 128,
-        "use_sliding_window": False,
-        "sliding_window": 4096,
-        "max_window_layers": 28,
-    },
-    "qwen3_moe": {"use_sliding_window": False, "sliding_window": 4096},
-    "qwen3_5_moe_text": _QWEN_DELTA,
-    "qwen3_5_text": _QWEN_DELTA,
-    "qwen3_next": {**_QWEN_DELTA, "decoder_sparse_step": 1, "norm_topk_prob": True},
+    "llama4_text": {"no_rope_layer_interval": 4},
+    "olmo3": {"sliding_window_pattern": 4},
+    "qwen2": {"sliding_window": 4096},
+    "qwen2_moe": {"sliding_window": 4096},
+    "qwen3": {"sliding_window": 4096},
+    "qwen3_moe": {"sliding_window": 4096},
+    "qwen3_5_moe_text": {"full_attention_interval": 4},
+    "qwen3_5_text": {"full_attention_interval": 4},
+    "qwen3_next": {"full_attention_interval": 4},
 }
 
 _NESTED = ("text_config", "llm_config", "language_config")
@@ -102,7 +88,16 @@ def text_part(config: Config) -> Config | None:
 def text_config(config: Config) -> dict[str, Any]:
     """The decoder's own part of `config`, with what its Transformers class would fill in."""
     config = text_part(config) or config
-    return {**_CLASS_DEFAULTS.get(str(config.get("model_type")), {}), **config}
+    kind = str(config.get("model_type"))
+    return {**class_defaults().get(kind, {}), **_MORE_DEFAULTS.get(kind, {}), **config}
+
+
+@cache
+def class_defaults() -> dict[str, dict[str, Any]]:
+    """By model_type; scripts/class-defaults writes them."""
+    text = files("octavo.models").joinpath("class_defaults.json").read_text()
+    table: dict[str, dict[str, Any]] = json.loads(text)
+    return table
 
 
 def refuse_unknown_mathematics(config: Config, understood: Collection[str] = ()) -> None:

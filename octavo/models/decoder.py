@@ -11,7 +11,15 @@ from typing import Literal, TypeAlias
 
 from octavo.base.errors import ModelError
 from octavo.base.kv import KVGroup
-from octavo.models.config import Config, flag, integer, number, refuse_unknown_mathematics, value
+from octavo.models.config import (
+    Config,
+    count,
+    flag,
+    integer,
+    number,
+    refuse_unknown_mathematics,
+    value,
+)
 from octavo.models.kv_groups import kv_groups
 from octavo.models.layer_kinds import layer_count
 from octavo.models.memory import ITEMSIZE, kv_head_bytes
@@ -92,6 +100,7 @@ class Traits:
     embedding_scale: float = 1.0
     residual_scale: float = 1.0
     head_scale: float = 1.0
+    max_model_len: int | None = None  # else what config and rope scaling say
     mixers: Ops | None = None
     feeds: Ops | None = None
     understood: tuple[str, ...] = ()  # options that this family reads, of those refused elsewhere
@@ -303,7 +312,7 @@ def decoder(family: str, config: Config, kv_dtype: str, traits: Traits) -> Model
         family=family,
         vocab_size=vocab,
         hidden_size=build.hidden,
-        max_model_len=scaled_length(config),
+        max_model_len=traits.max_model_len or scaled_length(config),
         embedding=embedding,
         layers=tuple(build.layer(n) for n in range(layer_count(config))),
         norm=build.norm(names.norm, build.hidden),
@@ -317,9 +326,16 @@ def decoder(family: str, config: Config, kv_dtype: str, traits: Traits) -> Model
         bos_token_id=next(iter(token_ids(config, "bos_token_id")), None),
         embedding_scale=traits.embedding_scale,
         logit_cap=traits.logit_cap,
+        needless=_drafting(config, names.layers),
     )
     _check_kept(spec, kv_dtype)
     return spec
+
+
+def _drafting(config: Config, layers: str) -> tuple[str, ...]:
+    """Layers that draft further tokens follow the last one, or have a name of their own."""
+    first, more = layer_count(config), count(config, "num_nextn_predict_layers")
+    return ("mtp.*", *(f"{layers}.{n}.*" for n in range(first, first + more)))
 
 
 def token_ids(config: Config, name: str) -> tuple[int, ...]:

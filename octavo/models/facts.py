@@ -35,5 +35,9 @@ class ModelFacts(Protocol):
         """Whether the head is the embedding."""
 
     @property
+    def needless(self) -> tuple[str, ...]:
+        """Patterns of tensors that a checkpoint may have and that are not read."""
+
+    @property
     def tensors(self) -> dict[str, tuple[int, ...]]:
         """Name and shape of all that is read from a checkpoint."""

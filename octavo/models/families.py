@@ -43,6 +43,8 @@ def model_config(files: ModelFiles) -> dict[str, Any]:
     if config is None:
         raise ModelError(f"{files.path} has no config.json")
     text = dict(text_part(config) or config)
+    if config.get("tie_word_embeddings") is not None:
+        text.setdefault("tie_word_embeddings", config["tie_word_embeddings"])
     for stop in (config, files.json("generation_config.json") or {}):
         if stop.get("eos_token_id") is not None:
             text["eos_token_id"] = stop["eos_token_id"]

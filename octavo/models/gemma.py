@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from octavo.models.config import Config, flag, number, value
+from octavo.models.config import Config, flag, integer, number, value
 from octavo.models.decoder import Build, Names, Traits, decoder
 from octavo.models.rope import rope_spec
 from octavo.models.spec import ModelSpec, NormSpec, RopeSpec
@@ -17,8 +17,9 @@ _LOCAL_THETA = 10000.0
 
 
 def gemma(config: Config, kv_dtype: str) -> ModelSpec:
-    """Its files say `hidden_act` "gelu" where the model computes the tanh formula."""
-    config = {**config, "hidden_activation": "gelu_pytorch_tanh"}
+    """Its first files say `hidden_act` "gelu" where the makers' code computes the tanh formula."""
+    if value(config, "hidden_activation", "hidden_act") in (None, "gelu"):
+        config = {**config, "hidden_activation": "gelu_pytorch_tanh"}
     return decoder("gemma", config, kv_dtype, _traits(config, Names()))
 
 
@@ -28,8 +29,10 @@ def gemma2(config: Config, kv_dtype: str) -> ModelSpec:
 
 
 def gemma3(config: Config, kv_dtype: str) -> ModelSpec:
-    """Norms over heads of q and k; windows turn by a rotary base of their own."""
-    traits = _traits(config, _AROUND, qk_norm="head", rope=_rope)
+    """Norms over heads of q and k; windows turn by a rotary base of their own. The length that
+    files say is that after scaling."""
+    longest = integer(config, "max_position_embeddings")
+    traits = _traits(config, _AROUND, qk_norm="head", rope=_rope, max_model_len=longest)
     return decoder("gemma3", config, kv_dtype, traits)
 
 

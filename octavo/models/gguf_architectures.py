@@ -79,6 +79,7 @@ def _deepseek2(own: Own, tensors: Collection[str]) -> dict[str, Any]:
         "model_type": "deepseek_v3" if version3 else "deepseek_v2",
         "num_key_value_heads": integer(own, "attention.head_count"),
         "head_dim": None,
+        "q_lora_rank": own.get("attention.q_lora_rank"),
         "qk_rope_head_dim": rotary,
         "qk_nope_head_dim": key - rotary,
         "v_head_dim": value,
@@ -125,12 +126,12 @@ ARCHITECTURES = STATE_ARCHITECTURES | {
         {
             **_ROUTED_EXPERTS,
             "attention.kv_lora_rank": "kv_lora_rank",
-            "attention.q_lora_rank": "q_lora_rank",
         },
         derive=_deepseek2,
         also=("deepseek_v3",),
         read=(
             "attention.key_length_mla",
+            "attention.q_lora_rank",
             "attention.value_length_mla",
             "expert_gating_func",
             "rope.scaling.yarn_log_multiplier",

@@ -1,4 +1,4 @@
-"""Rotary position frequencies from a config's parameters: default, linear, llama3, yarn.
+"""Rotary position frequencies from a config's parameters: default, linear, llama3, yarn, longrope.
 
 Computed in float32, operation by operation as Transformers does, so that the angles agree at any
 position: a last-bit difference in a frequency is a visible angle at position 100,000.
@@ -155,8 +155,9 @@ def _llama3(rope: Config, inv_freq: np.ndarray) -> tuple[np.ndarray, float]:
     context = number(rope, "original_max_position_embeddings")
     wavelength = np.float32(2 * math.pi) / inv_freq
     stretched = np.where(wavelength > np.float32(context / low), inv_freq / factor, inv_freq)
-    share = (np.float32(context) / wavelength - np.float32(low)) / np.float32(high - low)
-    blended = (1 - share) * stretched / factor + share * stretched
+    with np.errstate(divide="ignore", invalid="ignore"):  # nothing lies between equal factors
+        share = (np.float32(context) / wavelength - np.float32(low)) / np.float32(high - low)
+        blended = (1 - share) * stretched / factor + share * stretched
     between = (wavelength >= np.float32(context / high)) & (wavelength <= np.float32(context / low))
     return np.where(between, blended, stretched), 1.0
 

@@ -407,6 +407,7 @@ class ModelSpec:
     bos_token_id: int | None = None
     embedding_scale: float = 1.0
     logit_cap: float | None = None  # logits become cap tanh(logit / cap)
+    needless: tuple[str, ...] = ()  # patterns of tensors that files may have and that are not read
 
     @property
     def tied(self) -> bool:

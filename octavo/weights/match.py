@@ -33,7 +33,7 @@ def is_needless(spec: ModelFacts, name: str) -> bool:
     """Whether some files carry a tensor that no part of the model reads."""
     if spec.tied and name == "lm_head.weight":  # a copy of the embedding
         return True
-    return any(fnmatch.fnmatchcase(name, pattern) for pattern in _HARMLESS)
+    return any(fnmatch.fnmatchcase(name, pattern) for pattern in (*_HARMLESS, *spec.needless))
 
 
 def _refuse(verb: str, names: list[str]) -> None:

@@ -3,6 +3,8 @@ has alone."""
 
 from __future__ import annotations
 
+import numpy as np
+
 from octavo.weights.checkpoint import Checkpoint, RawTensor
 
 _PREFIXES = {"language_model.": "", "model.language_model.": "model."}
@@ -27,6 +29,12 @@ class TextPart(Checkpoint):
 
     def read(self, name: str) -> RawTensor:
         return self._whole.read(self._names[name])
+
+    def blocks(self, name: str) -> np.ndarray:
+        return self._whole.blocks(self._names[name])
+
+    def codes(self, name: str) -> tuple[np.ndarray, np.ndarray]:
+        return self._whole.codes(self._names[name])
 
 
 def _text_name(name: str) -> str | None:
