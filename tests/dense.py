@@ -19,8 +19,8 @@ from octavo.weights.parameters import Parameters
 class DenseModel:
     """`logits` continues the sequence, in one step."""
 
-    def __init__(self, files: ModelFiles) -> None:
-        self.spec = model_spec(files, "float32")
+    def __init__(self, files: ModelFiles, longest: int | None = None) -> None:
+        self.spec = model_spec(files, "float32", longest)
         params = Params(torch.float32, torch.device("cpu"))
         self.decoder = Decoder(self.spec, params)
         checkpoint = open_checkpoint(files, "auto", self.spec, 0)

@@ -39,7 +39,7 @@ def resolve(settings: EngineSettings, files: ModelFiles) -> Resolved:
         return _by_transformers(settings, files, device)
     dtype, kept_in = _numbers(settings, files, device, computed_by)
     try:
-        spec = model_spec(files, kept_in)
+        spec = model_spec(files, kept_in, settings.model.max_model_len)
     except ModelError as error:
         if settings.model.model_impl != "auto" or files.is_gguf:
             raise

@@ -51,13 +51,14 @@ def model_config(files: ModelFiles) -> dict[str, Any]:
     return text
 
 
-def model_spec(files: ModelFiles, kv_dtype: str) -> ModelSpec:
-    """The spec of a model that Octavo can run, with its KV kept in `kv_dtype`.
+def model_spec(files: ModelFiles, kv_dtype: str, longest: int | None = None) -> ModelSpec:
+    """The spec of a model that Octavo can run, with its KV kept in `kv_dtype`, for sequences of
+    `longest` tokens at most, if that is known.
 
     Raises:
         ModelError: the architecture is unknown, or its config asks for something not supported.
     """
-    config = text_config(model_config(files))
+    config = text_config(model_config(files)) | {"longest_sequence": longest}
     family: Callable[[Config, str], ModelSpec] = _known(config.get("model_type"))
     return family(config, kv_dtype)
 

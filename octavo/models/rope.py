@@ -106,7 +106,7 @@ def rope_spec(config: Config, head_dim: int, layer_type: str | None = None) -> R
     outer = value(config, "original_max_position_embeddings")
     if outer is not None and rope["rope_type"] in ("llama3", "yarn", "longrope"):
         rope["original_max_position_embeddings"] = outer
-    rope["max_position_embeddings"] = longest
+    rope |= {"max_position_embeddings": longest, "longest_sequence": config.get("longest_sequence")}
     scale = _SCALINGS[rope["rope_type"]]
     inv_freq, attention_factor = scale(rope, _plain(rope, turning))
     return RopeSpec(turning, tuple(inv_freq.tolist()), attention_factor)
@@ -178,11 +178,11 @@ def _yarn(rope: Config, inv_freq: np.ndarray) -> tuple[np.ndarray, float]:
 
 
 def _longrope(rope: Config, inv_freq: np.ndarray) -> tuple[np.ndarray, float]:
-    """A factor for each frequency: those for long contexts where the model is used beyond its
-    original one. One choice holds for all lengths, since what is cached must not turn about."""
+    """A factor for each frequency: those for long contexts where sequences may be longer than the
+    original one. One choice holds for all of them, since what is cached must not turn about."""
     original = number(rope, "original_max_position_embeddings")
     longest = number(rope, "max_position_embeddings")
-    which = "long" if longest > original else "short"
+    which = "long" if number(rope, "longest_sequence", default=longest) > original else "short"
     factors = rope.get(f"{which}_factor")
     if not isinstance(factors, list) or len(factors) != len(inv_freq):
         raise ModelError(f"config: {which}_factor must be {len(inv_freq)} numbers")

@@ -41,7 +41,13 @@ def greedy(model: Any, prompt: list[int]) -> list[int]:
 
 
 def load(folder: str, impl: str, **options: Any) -> LLM:
-    settings = {"dtype": "float32", "kv_memory": "8MiB", "skip_tokenizer_init": True, "threads": 1}
+    settings = {
+        "dtype": "float32",
+        "kv_memory": "8MiB",
+        "state_interval": 32,
+        "skip_tokenizer_init": True,
+        "threads": 1,
+    }
     return LLM(folder, model_impl=impl, **(settings | options))
 
 

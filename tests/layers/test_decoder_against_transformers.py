@@ -28,6 +28,24 @@ def test_logits_equal_transformers(family, tmp_path):
     assert (torch.cat(parts) - theirs).abs().max() < 1e-4 * theirs.abs().max()
 
 
+@pytest.mark.parametrize("longest", [None, 32])
+def test_longrope_beyond_the_original_context_and_within(longest, tmp_path):
+    """Transformers chooses by each sequence's length, Octavo by the longest that may come."""
+    rope = {
+        "rope_type": "longrope",
+        "rope_theta": 10000.0,
+        "short_factor": [1.0 + n / 8 for n in range(8)],
+        "long_factor": [2.0 + n for n in range(8)],
+        "original_max_position_embeddings": 32,
+    }
+    oracle = tiny_model(tmp_path, "phi3", rope_parameters=rope, original_max_position_embeddings=32)
+    ids = [n * 7 % 512 for n in range(longest or 60)]
+    with torch.inference_mode():
+        theirs = oracle(torch.tensor([ids])).logits[0]
+    ours = DenseModel(ModelFiles("tiny", tmp_path), longest).logits(ids)
+    assert (ours - theirs).abs().max() < 1e-4 * theirs.abs().max()
+
+
 def test_a_tied_head_is_the_embedding(tmp_path):
     tiny_model(tmp_path, "llama", tie_word_embeddings=True)
     spec = model_spec(ModelFiles("tiny", tmp_path), "float32")
