@@ -74,7 +74,7 @@ class ReferenceAttention:
         ]
         self._caches: dict[int, list[KVPages]] = {}
         for g, group in enumerate(layout.groups):
-            if group.kind != "state":
+            if not group.is_state:
                 self._group_of |= dict.fromkeys(group.layers, g)
                 self._cut(self.pools[layout.pool_of(g)], group.layers, kv_dtype)
 

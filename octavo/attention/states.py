@@ -24,7 +24,7 @@ class StatePages:
         self._parts: dict[int, torch.Tensor] = {}
         self._group_of: dict[int, int] = {}
         for g, group in enumerate(layout.groups):
-            if group.kind != "state":
+            if not group.is_state:
                 continue
             pages, start = pools[layout.pool_of(g)].view(torch.float32), 0
             for n in group.layers:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import textwrap
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from octavo.base.errors import OctavoError
+from octavo.base.errors import ModelError, OctavoError
 from octavo.engine.hardware import require_torch, require_transformers
 from octavo.fallback import census
 from octavo.files.model_files import ModelFiles
@@ -42,8 +43,12 @@ def examine(files: ModelFiles) -> Found:
     """
     model_type = str(model_config(files).get("model_type"))
     family = NATIVE.get(model_type)
-    own, other = _own(files), _transformers(files)
-    refused = {"native": own, "torch": own or _torch(), "transformers": other}
+    own = _why_not(lambda: _own(files))
+    refused = {
+        "native": own,
+        "torch": own or _why_not(lambda: require_torch("it")),
+        "transformers": _why_not(lambda: _transformers(files)),
+    }
     return Found(
         files.name,
         model_type,
@@ -52,34 +57,28 @@ def examine(files: ModelFiles) -> Found:
     )
 
 
-def _own(files: ModelFiles) -> str:
-    """Why Octavo's own layers do not compute a model; "" where they do."""
+def _why_not(way: Callable[[], object]) -> str:
+    """Why a way is not open; "" where it is."""
     try:
-        open_checkpoint(files, "auto", model_spec(files, "bfloat16"), 0)
+        way()
     except OctavoError as error:
         return str(error)
     return ""
 
 
-def _transformers(files: ModelFiles) -> str:
+def _own(files: ModelFiles) -> None:
+    """Raises OctavoError where Octavo's own layers do not compute a model."""
+    open_checkpoint(files, "auto", model_spec(files, "bfloat16"), 0)
+
+
+def _transformers(files: ModelFiles) -> None:
+    """Raises OctavoError where Transformers does not."""
     if files.is_gguf:
-        return "reads folders, not GGUF files"
-    try:
-        require_transformers("it")
-        from octavo.fallback.model import examine as fallback
+        raise ModelError("reads folders, not GGUF files")
+    require_transformers("it")
+    from octavo.fallback.model import examine as fallback
 
-        fallback(files, open_safetensors(files), "float32", "float32", False, None)
-    except OctavoError as error:
-        return str(error)
-    return ""
-
-
-def _torch() -> str:
-    try:
-        require_torch("it")
-    except OctavoError as error:
-        return str(error)
-    return ""
+    fallback(files, open_safetensors(files), "float32", "float32", False, None)
 
 
 def native_table() -> list[tuple[str, str, str]]:
@@ -102,8 +101,7 @@ def others() -> tuple[list[str], dict[str, str]]:
     return [n for n, why in table.items() if not why], {n: w for n, w in table.items() if w}
 
 
-def _summary() -> str:
-    served, refused = others()
+def _summary(served: list[str], refused: dict[str, str]) -> str:
     known = len(census.table())
     own = known - len(served) - len(refused)
     return (
@@ -117,7 +115,7 @@ def markdown() -> str:
     lines = ["| models | `model_type` | GGUF |", "|---|---|---|"]
     lines += [f"| {models} | `{kind}` | {gguf} |" for models, kind, gguf in native_table()]
     served, refused = others()
-    lines += ["", _summary(), "", "**Through Transformers:**"]
+    lines += ["", _summary(served, refused), "", "**Through Transformers:**"]
     lines += textwrap.wrap(", ".join(served), 100)
     lines += ["", "**Not served:**", "", "| `model_type` | why |", "|---|---|"]
     lines += [f"| `{name}` | {why} |" for name, why in refused.items()]
@@ -134,4 +132,4 @@ def text() -> str:
     lines += textwrap.wrap(" ".join(served), 96, initial_indent="  ", subsequent_indent="  ")
     lines += ["", "not served:"]
     lines += [f"  {name}: {why}" for name, why in refused.items()]
-    return "\n".join([*lines, "", *textwrap.wrap(_summary(), 96)]) + "\n"
+    return "\n".join([*lines, "", *textwrap.wrap(_summary(served, refused), 96)]) + "\n"

@@ -71,7 +71,6 @@ class Names:
     norm: str = "model.norm"
 
 
-Op: TypeAlias = Callable[["Build", int], OpSpec]
 Ops: TypeAlias = Callable[["Build", int], tuple[OpSpec, ...]]
 
 
@@ -84,7 +83,6 @@ class Traits:
     qkv_bias: bool = False
     o_bias: bool = False
     mlp_bias: bool = False
-    head_bias: bool = False
     fused_qkv: bool = False  # q, k and v are one tensor
     fused_mlp: bool = False  # gate and up are
     parallel: bool = False  # mixer and feed-forward part read the same x
@@ -114,7 +112,7 @@ class Build:
         self.hidden = integer(config, "hidden_size", "d_model")
         self.eps = number(config, *_EPS, default=1e-6)
         self.activation = activation(config)
-        self.groups = {n: g for g in groups if g.kind != "state" for n in g.layers}
+        self.groups = {n: g for g in groups if not g.is_state for n in g.layers}
 
     # ---- sizes ----
 
@@ -239,10 +237,10 @@ class Build:
         )
 
     def qkv(self, path: str, rope: RopeSpec | None) -> list[LinearSpec]:
-        dim, bias, shape = self.head_dim, self.traits.qkv_bias, (self.hidden,)
+        dim, bias = self.head_dim, self.traits.qkv_bias
         rows = [self.heads * dim, self.kv_heads * dim, self.kv_heads * dim]
         if self.traits.fused_qkv:
-            whole = (sum(rows), *shape)
+            whole = (sum(rows), self.hidden)
             starts = [0, rows[0], rows[0] + rows[1]]
             return [
                 self.cut(f"{path}.{x}_proj", f"{path}.qkv_proj", whole, start, count, bias)
@@ -318,8 +316,7 @@ def decoder(family: str, config: Config, kv_dtype: str, traits: Traits) -> Model
         norm=build.norm(names.norm, build.hidden),
         head=LinearSpec(
             embedding if tied else ParamSpec("lm_head.weight", (vocab, build.hidden)),
-            ParamSpec("lm_head.bias", (vocab,)) if traits.head_bias else None,
-            traits.head_scale,
+            scale=traits.head_scale,
         ),
         kv_groups=groups,
         eos_token_ids=token_ids(config, "eos_token_id"),
@@ -358,7 +355,7 @@ def activation(config: Config) -> Activation:
 def _check_kept(spec: ModelSpec, kv_dtype: str) -> None:
     """What is counted must be what the layers built here keep."""
     for group in spec.kv_groups:
-        if group.kind == "state":
+        if group.is_state:
             kept = sum(spec.states[n].kept for n in group.layers) * ITEMSIZE["float32"]
             counted = group.state_bytes
         else:

@@ -8,18 +8,14 @@ from octavo.models.decoder import Build
 from octavo.models.spec import ExpertsSpec, LinearSpec, ParamSpec, Part, RouterSpec
 
 
-def check_top_k(top_k: int, experts: int) -> int:
-    if top_k > experts:
-        raise ModelError(f"config: num_experts_per_tok={top_k} of {experts} experts")
-    return top_k
-
-
 def router(
     build: Build, name: str, experts: int, *, bias_too: bool = False, **more: object
 ) -> RouterSpec:
     """`name`: of the linear, which may have a bias too. `more`: fields of RouterSpec that are not
     the plain ones."""
-    top_k = check_top_k(integer(build.config, "num_experts_per_tok", "top_k_experts"), experts)
+    top_k = integer(build.config, "num_experts_per_tok", "top_k_experts")
+    if top_k > experts:
+        raise ModelError(f"config: num_experts_per_tok={top_k} of {experts} experts")
     plain = {
         "linear": build.linear(name, experts, build.hidden, bias_too),
         "top_k": top_k,
@@ -78,6 +74,46 @@ def joined(
         return LinearSpec(weight, None, scale)
     offset = Part(bias, (shape[0], out), expert, start=start, take=take, every=every)
     return LinearSpec(weight, ParamSpec(f"{name}.bias", (count,), offset), scale)
+
+
+def joined_experts(
+    build: Build,
+    path: str,
+    experts: int,
+    router: RouterSpec,
+    tensors: tuple[str, str],
+    *,
+    turned: bool = False,
+    interleaved: bool = False,
+    biased: bool = False,
+) -> ExpertsSpec:
+    """Experts whose gates and ups are the first of two `tensors`, and whose downs are the second;
+    see `joined`. Gates come before ups, or in turn with them where they are `interleaved`. The
+    tensors of biases are called the same with `_bias` behind."""
+    inner, hidden, (into, out) = build.inner, build.hidden, tensors
+    gates, ups = slice(0, inner), slice(inner, 2 * inner)
+    if interleaved:
+        gates, ups = slice(0, None, 2), slice(1, None, 2)
+
+    def each(
+        name: str, tensor: str, size: tuple[int, int], rows: slice, scale: float = 1.0
+    ) -> tuple[LinearSpec, ...]:
+        shape = (experts, *(size[::-1] if turned else size))
+        bias = f"{tensor}_bias" if biased else None
+        return tuple(
+            joined(
+                f"{path}.{e}.{name}", tensor, shape, e, rows, turned=turned, bias=bias, scale=scale
+            )
+            for e in range(experts)
+        )
+
+    return ExpertsSpec(
+        router,
+        each("gate", into, (2 * inner, hidden), gates),
+        each("up", into, (2 * inner, hidden), ups),
+        each("down", out, (hidden, inner), slice(None), build.traits.residual_scale),
+        build.activation,
+    )
 
 
 def is_sparse(config: Config, layer: int) -> bool:

@@ -7,7 +7,7 @@ from dataclasses import replace
 from octavo.base.errors import ModelError
 from octavo.models.config import Config, flag, integer, number
 from octavo.models.decoder import Build, Traits, decoder
-from octavo.models.experts import joined, own_experts, router
+from octavo.models.experts import joined_experts, own_experts, router
 from octavo.models.quantization import is_mxfp4
 from octavo.models.spec import (
     SWIGLU_ALPHA,
@@ -46,47 +46,38 @@ def _experts(build: Build, layer: int) -> tuple[ExpertsSpec]:
     """Gates and ups lie in turn. In files of floats one tensor has the matrices of all experts,
     turned around; in those of MXFP4 they are apart and not turned. GGUF files have each expert's
     linears."""
-    path, inner, hidden = build.path(layer, build.names.feed), build.inner, build.hidden
+    path = build.path(layer, build.names.feed)
     count = integer(build.config, "num_local_experts")
     routed = router(
         build, f"{path}.router", count, bias_too=True, scoring="softmax_of_top", normalise=False
     )
+    path = f"{path}.experts"
     if flag(build.config, "tensors_apart"):
-        experts = own_experts(build, f"{path}.experts", count, inner, routed, bias=True)
-        return (replace(experts, activation="swiglu_oai"),)
-    in_blocks = is_mxfp4(build.config)
-
-    def linear(expert: int, name: str, rows: slice = slice(None)) -> LinearSpec:
-        tensor = "down_proj" if name == "down" else "gate_up_proj"
-        shape = (hidden, inner) if name == "down" else (2 * inner, hidden)
-        made = joined(
-            f"{path}.experts.{expert}.{name}",
-            f"{path}.experts.{tensor}",
-            (count, *shape[::-1]),
-            expert,
-            rows,
-            turned=True,
-            bias=f"{path}.experts.{tensor}_bias",
+        experts = own_experts(build, path, count, build.inner, routed, bias=True)
+    else:
+        tensors = f"{path}.gate_up_proj", f"{path}.down_proj"
+        experts = joined_experts(
+            build, path, count, routed, tensors, turned=True, interleaved=True, biased=True
         )
-        if not in_blocks:
-            return made
-        assert made.weight.part is not None
-        part = replace(
-            made.weight.part,
-            tensor=f"{path}.experts.{expert}.{tensor}",
-            shape=shape,
-            index=None,
-            turned=None,
+    if is_mxfp4(build.config):
+        gates, ups, downs = (
+            tuple(map(_apart, linears)) for linears in (experts.gates, experts.ups, experts.downs)
         )
-        return replace(made, weight=replace(made.weight, part=part))
+        experts = replace(experts, gates=gates, ups=ups, downs=downs)
+    return (replace(experts, activation="swiglu_oai"),)
 
-    each = range(count)
-    return (
-        ExpertsSpec(
-            routed,
-            tuple(linear(e, "gate", slice(0, None, 2)) for e in each),
-            tuple(linear(e, "up", slice(1, None, 2)) for e in each),
-            tuple(linear(e, "down") for e in each),
-            "swiglu_oai",
-        ),
+
+def _apart(linear: LinearSpec) -> LinearSpec:
+    """The same rows of a tensor that is the expert's own, and not turned."""
+    part = linear.weight.part
+    assert part is not None
+    parent, _, last = part.tensor.rpartition(".")
+    _, inputs, outputs = part.shape
+    own = replace(
+        part,
+        tensor=f"{parent}.{part.index}.{last}",
+        shape=(outputs, inputs),
+        index=None,
+        turned=None,
     )
+    return replace(linear, weight=replace(linear.weight, part=own))

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from octavo.models.config import Config, flag, integer, number
 from octavo.models.decoder import Build, Traits, decoder
-from octavo.models.experts import joined, own_experts, router
-from octavo.models.spec import ExpertsSpec, LinearSpec, MlpSpec, ModelSpec, OpSpec, RouterSpec
+from octavo.models.experts import joined_experts, own_experts, router
+from octavo.models.spec import MlpSpec, ModelSpec, OpSpec
 
 MULTIPLIERS = (
     "attention_multiplier",
@@ -48,35 +48,11 @@ def experts_of(build: Build, layer: int) -> tuple[OpSpec, ...]:
     if flag(config, "tensors_apart"):
         experts = own_experts(build, f"{path}.experts", count, inner, routed)
     else:
-        experts = _joined_experts(build, path, count, routed)
+        tensors = f"{path}.input_linear.weight", f"{path}.output_linear.weight"
+        experts = joined_experts(build, path, count, routed, tensors)
     if not config.get("shared_intermediate_size"):
         return (experts,)
     return experts, shared_mlp(build, layer)
-
-
-def _joined_experts(build: Build, path: str, count: int, routed: RouterSpec) -> ExpertsSpec:
-    inner, scale = build.inner, build.traits.residual_scale
-    halves = (slice(0, inner), slice(inner, 2 * inner))
-
-    def linear(expert: int, name: str, shape: tuple[int, int, int], rows: slice) -> LinearSpec:
-        tensor = f"{path}.{'output' if name == 'down' else 'input'}_linear.weight"
-        return joined(
-            f"{path}.{expert}.{name}",
-            tensor,
-            shape,
-            expert,
-            rows,
-            scale=scale if name == "down" else 1.0,
-        )
-
-    into, out = (count, 2 * inner, build.hidden), (count, build.hidden, inner)
-    return ExpertsSpec(
-        routed,
-        tuple(linear(e, "gate", into, halves[0]) for e in range(count)),
-        tuple(linear(e, "up", into, halves[1]) for e in range(count)),
-        tuple(linear(e, "down", out, slice(None)) for e in range(count)),
-        build.activation,
-    )
 
 
 def shared_mlp(build: Build, layer: int) -> MlpSpec:

@@ -6,17 +6,14 @@ from dataclasses import replace
 
 from octavo.models.config import Config, flag, integer, integers, number
 from octavo.models.decoder import Build, Names, Traits, decoder
-from octavo.models.experts import joined, own_experts, router
+from octavo.models.experts import joined_experts, own_experts, router
 from octavo.models.rope import rope_spec
 from octavo.models.spec import (
     AttentionSpec,
-    ExpertsSpec,
-    LinearSpec,
     ModelSpec,
     NormSpec,
     OpSpec,
     RopeSpec,
-    RouterSpec,
     TemperSpec,
 )
 
@@ -79,29 +76,10 @@ def _feeds(build: Build, layer: int) -> tuple[OpSpec, ...]:
     if not (layer in sparse if sparse is not None else (layer + 1) % every == 0):
         return (build.mlp(path, integer(config, "intermediate_size_mlp")),)
     experts = integer(config, "num_local_experts")
-    inner = build.inner
     routed = router(build, f"{path}.router", experts, scoring="sigmoid", normalise=False)
     if flag(config, "tensors_apart"):
-        mixture = own_experts(build, f"{path}.experts", experts, inner, routed)
+        mixture = own_experts(build, f"{path}.experts", experts, build.inner, routed)
     else:
-        mixture = _joined_experts(build, path, experts, routed)
-    return replace(mixture, weigh_input=True), build.mlp(f"{path}.shared_expert", inner)
-
-
-def _joined_experts(build: Build, path: str, experts: int, routed: RouterSpec) -> ExpertsSpec:
-    inner, hidden = build.inner, build.hidden
-    into, out = (experts, hidden, 2 * inner), (experts, inner, hidden)
-
-    def linear(expert: int, name: str, rows: slice = slice(None)) -> LinearSpec:
-        tensor = f"{path}.experts.{'down_proj' if name == 'down' else 'gate_up_proj'}"
-        shape = out if name == "down" else into
-        return joined(f"{path}.experts.{expert}.{name}", tensor, shape, expert, rows, turned=True)
-
-    each = range(experts)
-    return ExpertsSpec(
-        routed,
-        tuple(linear(e, "gate", slice(0, inner)) for e in each),
-        tuple(linear(e, "up", slice(inner, 2 * inner)) for e in each),
-        tuple(linear(e, "down") for e in each),
-        build.activation,
-    )
+        tensors = f"{path}.experts.gate_up_proj", f"{path}.experts.down_proj"
+        mixture = joined_experts(build, f"{path}.experts", experts, routed, tensors, turned=True)
+    return replace(mixture, weigh_input=True), build.mlp(f"{path}.shared_expert", build.inner)

@@ -49,8 +49,7 @@ class Emitter:
         return self._buffers[role, width]
 
     def part(self, spec: LinearSpec) -> Part:
-        bias = self.weights.vector(spec.bias) if spec.bias else None
-        return self.weights.matrix(spec.weight), bias, spec.scale
+        return self.weights.matrix(spec.weight), self.vector(spec.bias), spec.scale
 
     def placed(self, spec: LinearSpec, first: int, column: int) -> PlacedPart:
         """Reads columns from `first` on, writes from `column` on."""

@@ -51,7 +51,7 @@ def allocate(native: Native, spec: ModelSpec, layout: KVLayout, kv_dtype: str) -
         pool, start = layout.pool_of(g), 0
         page_bytes = layout.pools[pool].page_bytes
         for n in group.layers:
-            if group.kind == "state":
+            if group.is_state:
                 places, sizes = made.states, [spec.states[n].kept * ITEMSIZE["float32"]]
             else:
                 places, sizes = made.attention, _sizes(spec.attends[n], layout, kv_dtype)

@@ -10,7 +10,6 @@ from octavo.models.memory import ITEMSIZE
 from octavo.models.spec import (
     ConvolutionSpec,
     DeltaSpec,
-    LinearSpec,
     Mamba1Spec,
     Mamba2Spec,
     ParamSpec,
@@ -63,7 +62,7 @@ def mamba2(made: Emitter, layer: int, spec: Mamba2Spec, source: int, to: Target)
         made.linears("in", role, source, [linear])
         for role, linear in (("z", spec.z), ("steps", spec.dt))
     )
-    x = _convolved(made, layer, spec.convolution, _side_by_side(made, source, spec.mixed))
+    x = _convolved(made, layer, spec.convolution, made.linears("in", "mixed", source, spec.mixed))
     y = made.buffer("scanned", spec.heads * spec.head_dim)
     program.scan_mamba2(
         "scan",
@@ -93,7 +92,7 @@ def delta(made: Emitter, layer: int, spec: DeltaSpec, source: int, to: Target) -
         made.linears("in", role, source, [linear])
         for role, linear in (("decay", spec.decay), ("beta", spec.beta), ("z", spec.z))
     )
-    x = _convolved(made, layer, spec.convolution, _side_by_side(made, source, spec.mixed))
+    x = _convolved(made, layer, spec.convolution, made.linears("in", "mixed", source, spec.mixed))
     y = made.buffer("scanned", spec.value_heads * spec.value_dim)
     made.program.gated_delta(
         "scan",
@@ -112,10 +111,6 @@ def delta(made: Emitter, layer: int, spec: DeltaSpec, source: int, to: Target) -
     made.norm(y, y, spec.norm)
     made.program.multiply("gate", y, z, "silu")
     made.linear("out", y, [spec.out], to)
-
-
-def _side_by_side(made: Emitter, source: int, specs: tuple[LinearSpec, ...]) -> int:
-    return made.linears("in", "mixed", source, specs)
 
 
 def _convolved(made: Emitter, layer: int, spec: ConvolutionSpec, source: int) -> int:
