@@ -22,13 +22,7 @@ using namespace nb::literals;
 namespace octavo {
 namespace {
 
-using Vector = Array<const float, 1>;
-using Linear = std::pair<std::shared_ptr<Packed>, std::optional<Vector>>;
-
-std::vector<float> floats(const std::optional<Vector>& array) {
-  if (!array) return {};
-  return {array->data(), array->data() + array->size()};
-}
+using Linear = std::pair<std::shared_ptr<Packed>, Values>;
 
 void check_router(const Router& router) {
   require(router.experts <= kMostExperts, "route: too many experts");
@@ -47,7 +41,7 @@ void check_router(const Router& router) {
 
 int add_route(Program& program, const std::string& name, BufferId from, int64_t top_k,
               const std::string& scoring, bool normalise, float scale,
-              const std::optional<Vector>& bias, int64_t groups, int64_t top_groups,
+              const Values& bias, int64_t groups, int64_t top_groups,
               const std::string& group_score) {
   require(!program.chosen(from), "route: its rows are all tokens");
   Router router{.experts = program.width(from),

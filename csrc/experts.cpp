@@ -13,7 +13,7 @@ constexpr int64_t COLUMNS = 512;         // that are added up at a time; a multi
 
 // Some panels of an expert, and the rows that meet them.
 struct Item {
-  const Span& span;
+  const ExpertSpan& span;
   int64_t panel, panels;
 
   int64_t column() const { return panel * PANEL; }
@@ -23,7 +23,7 @@ struct Item {
 // Spans x panels. Items of the same panels are neighbours, so that these come from memory once.
 class Cut {
  public:
-  Cut(const std::vector<Span>& spans, int64_t panels, int64_t most, int threads)
+  Cut(const std::vector<ExpertSpan>& spans, int64_t panels, int64_t most, int threads)
       : spans_(spans), panels_(panels) {
     const int64_t all = panels * static_cast<int64_t>(spans.size());
     const int64_t group = std::clamp<int64_t>(all / (ITEMS_PER_THREAD * threads), 1, most);
@@ -33,7 +33,7 @@ class Cut {
   int64_t items() const { return groups_ * static_cast<int64_t>(spans_.size()); }
 
   Item item(int64_t index) const {
-    const Span& any = spans_[index / groups_];  // of the expert
+    const ExpertSpan& any = spans_[index / groups_];  // of the expert
     const int64_t local = index - any.first * groups_, group = local / any.spans;
     const int64_t panel = panels_ * group / groups_;
     return {spans_[any.first + local % any.spans], panel,
@@ -41,7 +41,7 @@ class Cut {
   }
 
  private:
-  const std::vector<Span>& spans_;
+  const std::vector<ExpertSpan>& spans_;
   int64_t panels_, groups_;
 };
 
@@ -49,7 +49,7 @@ class Cut {
 void multiply(const ExpertLinear& linear, const Item& item, const Forms& x, float* c,
               int64_t ldc) {
   const Packed& w = *linear.weight;
-  const Span& span = item.span;
+  const ExpertSpan& span = item.span;
   panel_product(w, item.panel, item.panels, x[static_cast<int>(linear.form())], span.row,
                 span.rows, c, ldc);
   if (linear.bias.empty()) return;

@@ -58,8 +58,8 @@ Forms Program::forms(BufferId buffer) const {
 
 Work Program::work_of(const Mixture& mixture) const {
   Work work;
-  const std::vector<Span>& spans = routes_[mixture.routes]->spans;
-  for (const Span& span : spans) {
+  const std::vector<ExpertSpan>& spans = routes_[mixture.routes]->spans;
+  for (const ExpertSpan& span : spans) {
     const Expert& expert = mixture.experts[span.expert];
     const bool first = &span == &spans[span.first];
     for (const ExpertLinear* linear : {&expert.gate, &expert.up, &expert.down}) {

@@ -36,14 +36,14 @@ struct Router {
 };
 
 // Adjacent pairs of one expert.
-struct Span {
+struct ExpertSpan {
   int64_t expert;
   int64_t row, rows;     // places row .. row + rows - 1
   int64_t first, spans;  // the expert's spans are first .. first + spans - 1
 };
 
-// A step's pairs. Pair t * top_k + i is token t's i-th expert; a pair's place is its rank by expert,
-// then by token.
+// A step's pairs. Pair t * top_k + i is token t's i-th expert; a pair's place is its rank by
+// expert, then by token.
 class Routes {
  public:
   Routes(int64_t experts, int64_t top_k);
@@ -63,7 +63,7 @@ class Routes {
   std::vector<float> weights;   // by pair
   std::vector<int32_t> places;  // by pair
   std::vector<int32_t> sorted;  // by place: its pair
-  std::vector<Span> spans;      // by expert; one that no token goes to has none
+  std::vector<ExpertSpan> spans;      // by expert; one that no token goes to has none
 
  private:
   std::vector<int64_t> next_;  // by expert, while sorting: the place of its next pair

@@ -21,6 +21,8 @@ from typing import Literal
 
 import msgspec
 
+from octavo.base.settings import STATE_INTERVAL
+
 KVKind = Literal["full", "window", "chunked", "state"]
 
 
@@ -79,7 +81,7 @@ class KVLayout(msgspec.Struct, frozen=True, kw_only=True):
     groups: tuple[KVGroup, ...]
     pools: tuple[Pool, ...]
     chunk: int = 2**31  # tokens
-    state_interval: int = 512  # tokens after which a state is kept to be found again
+    state_interval: int = STATE_INTERVAL  # tokens after which a state is kept to be found again
 
     @property
     def total_bytes(self) -> int:

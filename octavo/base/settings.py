@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from _typeshed import DataclassInstance
 
 T = TypeVar("T", bound="DataclassInstance")
+STATE_INTERVAL = 512  # tokens, unless told
 TYPES: dict[str, type] = {"int": int, "float": float, "str": str, "bool": bool}
 
 
@@ -104,7 +105,7 @@ class CacheSettings:
         None, "folder of that tier, for the next start too; default: host memory"
     )
     state_interval: int = option(
-        512,
+        STATE_INTERVAL,
         "tokens after which a recurrent state is kept for equal prefixes; a multiple of block_size",
         least=1,
     )

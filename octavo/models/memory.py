@@ -18,13 +18,13 @@ import msgspec
 
 from octavo.base.errors import CapacityError, ConfigError
 from octavo.base.kv import KVGroup, KVLayout, Pool
+from octavo.base.settings import STATE_INTERVAL
 from octavo.base.units import show_bytes
 from octavo.models.spec import ModelSpec
 
 ITEMSIZE = {"float32": 4, "float16": 2, "bfloat16": 2, "int8": 1}  # bytes
 KV_SCALE_BYTES = {"int8": 4}  # of the scale that a token's K, and its V, has in each KV head
 UNBOUNDED = 2**31  # tokens
-STATE_INTERVAL = 512  # tokens
 FEW_STATES = 4  # kept to be found again, at least
 MOST_PADDING = 0.05  # of a page's bytes that may lie idle so that there are fewer groups
 
