@@ -47,6 +47,9 @@ OCTAVO_INLINE F32 gelu(F32 a) {
   return a * (a < F32{} ? tail : 1.f - tail);
 }
 
+// A cheap likeness of GELU, the gate of gpt-oss.
+OCTAVO_INLINE F32 quick_gelu(F32 a) { return a * sigmoid(1.702f * a); }
+
 OCTAVO_INLINE F32 relu(F32 a) { return max(F32{}, a); }
 
 // Relu squared (So et al., "Primer", 2021).
@@ -58,18 +61,22 @@ OCTAVO_INLINE F32 tanh(F32 x) {
   return 1.f - 2.f / (exp(bounded + bounded) + 1.f);
 }
 
-enum class Activation { silu, gelu, gelu_tanh, relu, relu2, sigmoid };
+enum class Activation { none, silu, gelu, gelu_tanh, quick_gelu, relu, relu2, sigmoid };
 
 // use(f), f being the function on vectors.
 template <class Use>
 void with_activation(Activation activation, Use use) {
   switch (activation) {
+    case Activation::none:
+      return use([](F32 a) { return a; });
     case Activation::silu:
       return use([](F32 a) { return silu(a); });
     case Activation::gelu:
       return use([](F32 a) { return gelu(a); });
     case Activation::gelu_tanh:
       return use([](F32 a) { return gelu_tanh(a); });
+    case Activation::quick_gelu:
+      return use([](F32 a) { return quick_gelu(a); });
     case Activation::relu:
       return use([](F32 a) { return relu(a); });
     case Activation::relu2:

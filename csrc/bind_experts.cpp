@@ -80,7 +80,7 @@ std::vector<Expert> experts_of(const std::vector<Linear>& gates, const std::vect
 void add_experts(Program& program, const std::string& name, BufferId to, BufferId from, int routes,
                  const std::vector<Linear>& gates, const std::vector<Linear>& ups,
                  const std::vector<Linear>& downs, const std::string& activation, float limit,
-                 float alpha, bool weigh_input) {
+                 float shift, bool weigh_input) {
   require(to != from && !program.chosen(to) && !program.chosen(from),
           "experts: not two buffers of all tokens");
   const auto count = static_cast<size_t>(program.routes(routes).experts());
@@ -91,7 +91,9 @@ void add_experts(Program& program, const std::string& name, BufferId to, BufferI
       name, to, from,
       {.routes = routes,
        .experts = experts_of(gates, ups, downs, program.width(from), program.width(to)),
-       .gating = {.function = named<Gate>(kGates, activation), .limit = limit, .alpha = alpha},
+       .gating = {.function = named<Activation>(kActivations, activation),
+                  .limit = limit,
+                  .shift = shift},
        .weigh_input = weigh_input});
 }
 
@@ -103,7 +105,7 @@ void bind_experts(nb::module_& module) {
            "normalise"_a, "scale"_a = 1.f, "bias"_a = nb::none(), "groups"_a = 1,
            "top_groups"_a = 1, "group_score"_a = "max")
       .def("experts", &add_experts, "name"_a, "to"_a, "source"_a, "routes"_a, "gates"_a, "ups"_a,
-           "downs"_a, "activation"_a, nb::kw_only(), "limit"_a = 0.f, "alpha"_a = 1.702f,
+           "downs"_a, "activation"_a, nb::kw_only(), "limit"_a = 0.f, "shift"_a = 0.f,
            "weigh_input"_a = false);
 }
 

@@ -96,12 +96,12 @@ void add_activate(Program& program, const std::string& name, BufferId buffer,
 }
 
 void add_multiply(Program& program, const std::string& name, BufferId to, BufferId from,
-                  const std::string& function, int64_t column) {
+                  const std::string& activation, int64_t column) {
   require_rows_alike(program, to, from);
   const int64_t needed = program.width(from) == 1 ? 1 : program.width(to);
   require(column >= 0 && column + needed <= program.width(from),
           "multiply: columns outside of the rows");
-  program.multiply(name, to, from, named<Multiplier>(kMultipliers, function), column);
+  program.multiply(name, to, from, named<Activation>(kActivations, activation), column);
 }
 
 void add_soft_cap(Program& program, const std::string& name, BufferId buffer, float cap) {
@@ -217,7 +217,7 @@ void bind_ops(nb::class_<Program>& program) {
            nb::kw_only(), "bias"_a = nb::none(), "kind"_a = "rms", "groups"_a = 1,
            "add"_a = false, "column"_a = 0, "columns"_a = nb::none())
       .def("activate", &add_activate, "name"_a, "buffer"_a, "activation"_a)
-      .def("multiply", &add_multiply, "name"_a, "to"_a, "source"_a, "function"_a, nb::kw_only(),
+      .def("multiply", &add_multiply, "name"_a, "to"_a, "source"_a, "activation"_a, nb::kw_only(),
            "column"_a = 0)
       .def("soft_cap", &add_soft_cap, "name"_a, "buffer"_a, "cap"_a)
       .def("copy", &add_copy, "name"_a, "to"_a, "source"_a, nb::kw_only(), "column"_a = 0,

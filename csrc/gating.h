@@ -7,17 +7,14 @@
 
 namespace octavo {
 
-// By what `up` is multiplied: a function of `gate`. swiglu_oai is gate * sigmoid(alpha * gate), by
-// which up + 1 is multiplied (gpt-oss).
-enum class Gate { silu, gelu, gelu_tanh, relu2, swiglu_oai };
-
+// function(gate) * (up + shift); before, gate is made at most `limit`, and |up| too.
 struct Gating {
-  Gate function = Gate::silu;
-  float limit = 0;  // gate is at most this, |up| too; 0: no limit
-  float alpha = 0;  // of swiglu_oai
+  Activation function = Activation::silu;
+  float limit = 0;  // 0: none
+  float shift = 0;
 };
 
-// gate := function(gate) * up, [n]. What is no number stays so.
+// gate := what the gating makes of it and `up`, [n]. What is no number stays so.
 void apply(const Gating& gating, float* gate, const float* up, int64_t n);
 
 }  // namespace octavo

@@ -4,6 +4,8 @@
 #include <algorithm>
 #include <numeric>
 
+#include "gating.h"
+
 namespace octavo {
 namespace {
 
@@ -62,13 +64,6 @@ void finish(float* c, const Part& part, int64_t column, int64_t n) {
     for (int64_t j = 0; j < n; j++) c[j] *= part.scale;
 }
 
-// gate := activation(gate) * up
-void combine(Activation activation, float* gate, const float* up, int64_t n) {
-  with_activation(activation, [&](auto function) {
-    for (int64_t j = 0; j < n; j += W) store(gate + j, function(load(gate + j)) * load(up + j));
-  });
-}
-
 void linear_item(const Part& part, const Item& item, float* y, int64_t stride, bool add) {
   alignas(64) float c[ROWS * PANELS * PANEL];
   const int64_t ldc = item.panels * PANEL, column = item.panel * PANEL;
@@ -96,7 +91,7 @@ void gated_item(const Part& gate, const Part& up, Activation activation, const I
     float* from = c + r * ldc;
     finish(from, gate, column, n);
     finish(from + width, up, column, n);
-    combine(activation, from, from + width, width);
+    apply({.function = activation}, from, from + width, width);
     std::copy_n(from, n, y + (item.row + r) * stride + gate.column + column);
   }
 }

@@ -14,13 +14,11 @@ inline constexpr const char* kFormats[] = {"f32",  "bf16", "f16",  "q4_0", "q4_1
                                            "int8"};
 inline constexpr const char* kKVFormats[] = {"f32", "bf16", "f16", "int8"};
 inline constexpr const char* kOperands[] = {"f32", "bf16", "int8", "int16"};
-inline constexpr const char* kGates[] = {"silu", "gelu", "gelu_tanh", "relu2", "swiglu_oai"};
 inline constexpr const char* kScorings[] = {"softmax", "softmax_of_top", "sigmoid"};
 inline constexpr const char* kGroupScores[] = {"max", "top2"};
-inline constexpr const char* kActivations[] = {"silu", "gelu",  "gelu_tanh",
-                                               "relu", "relu2", "sigmoid"};
+inline constexpr const char* kActivations[] = {"none",       "silu", "gelu",  "gelu_tanh",
+                                               "quick_gelu", "relu", "relu2", "sigmoid"};
 inline constexpr const char* kNorms[] = {"rms", "layer"};
-inline constexpr const char* kMultipliers[] = {"none", "silu", "sigmoid"};
 
 template <class Enum, size_t N>
 Enum named(const char* const (&names)[N], const std::string& name) {

@@ -53,9 +53,6 @@ struct OpCost {
   Work work = {};
 };
 
-// What a factor goes through before it multiplies.
-enum class Multiplier { none, silu, sigmoid };
-
 using BufferId = int;
 
 class Program {
@@ -155,7 +152,7 @@ class Program {
              Activation activation);
   void activate(const std::string& name, BufferId buffer, Activation activation);
   // Column j of `to` *= the function of column `column` + j of `from`, or of its only one.
-  void multiply(const std::string& name, BufferId to, BufferId from, Multiplier function,
+  void multiply(const std::string& name, BufferId to, BufferId from, Activation function,
                 int64_t column);
   // x := cap * tanh(x / cap)
   void soft_cap(const std::string& name, BufferId buffer, float cap);

@@ -12,23 +12,13 @@ void scale_row(float* x, int64_t n, float scale) {
 }
 
 // y[i] *= function(x[i]), or of x[0] alone.
-template <class F>
-void multiply_row(float* y, const float* x, int64_t n, bool one, F function) {
-  const F32 all = function(splat(*x));
-  store_each(y, n, [&](int64_t i, int64_t count) {
-    return load_part(y + i, count) * (one ? all : function(load_part(x + i, count)));
+void multiply_row(float* y, const float* x, int64_t n, bool one, Activation activation) {
+  with_activation(activation, [&](auto function) {
+    const F32 all = function(splat(*x));
+    store_each(y, n, [&](int64_t i, int64_t count) {
+      return load_part(y + i, count) * (one ? all : function(load_part(x + i, count)));
+    });
   });
-}
-
-void multiply_row(float* y, const float* x, int64_t n, bool one, Multiplier function) {
-  switch (function) {
-    case Multiplier::none:
-      return multiply_row(y, x, n, one, [](F32 a) { return a; });
-    case Multiplier::silu:
-      return multiply_row(y, x, n, one, [](F32 a) { return silu(a); });
-    case Multiplier::sigmoid:
-      return multiply_row(y, x, n, one, [](F32 a) { return sigmoid(a); });
-  }
 }
 
 }  // namespace
@@ -66,7 +56,7 @@ void Program::activate(const std::string& name, BufferId buffer, Activation acti
   });
 }
 
-void Program::multiply(const std::string& name, BufferId to, BufferId from, Multiplier function,
+void Program::multiply(const std::string& name, BufferId to, BufferId from, Activation function,
                        int64_t column) {
   const bool one = width(from) == 1;
   change_rows(name, to,

@@ -73,14 +73,18 @@ class Model:
         )
 
     def log_probs(self, ids: Ids, start: int, stop: int) -> Doubles:
+        """[stop - start, vocab]; the log-softmax of `logits`."""
+        return log_softmax(self.logits(ids, start, stop))
+
+    def logits(self, ids: Ids, start: int, stop: int) -> NDArray[np.float32]:
         """[stop - start, vocab]: of the token after each of ids[start:stop]. Those before `start`
-        were computed by the calls before."""
+        were computed by the calls before. They hold until the next call."""
         source, self._state = self._state if start else 0, 2 if self._state == 1 else 1
         tables = block_tables(self._layout, (source, self._state))
         batch = text_batch(ids, start, stop, tables, self._layout.block_size)
         logits = self._runner.forward(batch)
         self._runner.sample(logits, batch.sampling)
-        return log_softmax(np.asarray(logits))
+        return np.asarray(logits)
 
 
 class Tally:

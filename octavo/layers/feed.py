@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 
 from octavo.layers.context import StepContext
-from octavo.layers.ops import ACTIVATIONS, Linear, gated
+from octavo.layers.ops import ACTIVATIONS, Linear
 from octavo.layers.params import Params
 from octavo.models.spec import ExpertsSpec, MlpSpec, RouterSpec
 
@@ -15,13 +15,13 @@ class Mlp:
         self.gate = Linear(spec.gate, params) if spec.gate else None
         self.up, self.down = Linear(spec.up, params), Linear(spec.down, params)
         self.gate_all = Linear(spec.gate_all, params) if spec.gate_all else None
-        self.activation = spec.activation
+        self.activation = ACTIVATIONS[spec.activation]
 
     def __call__(self, x: torch.Tensor, ctx: StepContext) -> torch.Tensor:
         if self.gate is None:
-            inner = ACTIVATIONS[self.activation](self.up(x))
+            inner = self.activation(self.up(x))
         else:
-            inner = gated(self.activation, self.gate(x), self.up(x))
+            inner = self.activation(self.gate(x)) * self.up(x)
         y = self.down(inner)
         return y if self.gate_all is None else y * torch.sigmoid(self.gate_all(x))
 
@@ -67,6 +67,7 @@ class Experts:
 
     def __init__(self, spec: ExpertsSpec, index: int, params: Params) -> None:
         self.spec = spec
+        self.activation = ACTIVATIONS[spec.activation]
         self.router = Router(spec.router, params)
         self.gates, self.ups, self.downs = (
             [Linear(linear, params) for linear in linears]
@@ -87,5 +88,8 @@ class Experts:
     def _expert(self, expert: int, x: torch.Tensor) -> torch.Tensor:
         up = self.ups[expert](x)
         if not self.gates:
-            return self.downs[expert](ACTIVATIONS[self.spec.activation](up))
-        return self.downs[expert](gated(self.spec.activation, self.gates[expert](x), up))
+            return self.downs[expert](self.activation(up))
+        gate, limit = self.gates[expert](x), self.spec.limit
+        if limit > 0:
+            gate, up = gate.clamp(max=limit), up.clamp(-limit, limit)
+        return self.downs[expert](self.activation(gate) * (up + self.spec.shift))

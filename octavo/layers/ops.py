@@ -8,23 +8,16 @@ import torch
 from torch.nn import functional as F
 
 from octavo.layers.params import Params
-from octavo.models.spec import SWIGLU_ALPHA, SWIGLU_LIMIT, LinearSpec, NormSpec
+from octavo.models.spec import LinearSpec, NormSpec
 
 ACTIVATIONS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
     "silu": F.silu,
     "gelu": F.gelu,
     "gelu_tanh": lambda x: F.gelu(x, approximate="tanh"),
+    "quick_gelu": lambda x: x * torch.sigmoid(1.702 * x),
     "relu": F.relu,
     "relu2": lambda x: F.relu(x).square(),
 }
-
-
-def gated(activation: str, gate: torch.Tensor, up: torch.Tensor) -> torch.Tensor:
-    """What a gated MLP puts into its last linear. "swiglu_oai" is that of gpt-oss."""
-    if activation == "swiglu_oai":
-        gate, up = gate.clamp(max=SWIGLU_LIMIT), up.clamp(-SWIGLU_LIMIT, SWIGLU_LIMIT)
-        return (up + 1) * gate * torch.sigmoid(SWIGLU_ALPHA * gate)
-    return ACTIVATIONS[activation](gate) * up
 
 
 class Linear:

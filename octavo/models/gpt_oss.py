@@ -10,8 +10,6 @@ from octavo.models.decoder import Build, Traits, decoder
 from octavo.models.experts import joined_experts, own_experts, router
 from octavo.models.quantization import is_mxfp4
 from octavo.models.spec import (
-    SWIGLU_ALPHA,
-    SWIGLU_LIMIT,
     AttentionSpec,
     ExpertsSpec,
     LinearSpec,
@@ -19,7 +17,8 @@ from octavo.models.spec import (
     ParamSpec,
 )
 
-_SWIGLU = {"swiglu_alpha": SWIGLU_ALPHA, "swiglu_limit": SWIGLU_LIMIT}
+_LIMIT, _SHIFT = 7.0, 1.0  # of what is gated, by Transformers' code for all files
+_SWIGLU = {"swiglu_alpha": 1.702, "swiglu_limit": _LIMIT}  # alpha is in "quick_gelu"
 
 
 def gpt_oss(config: Config, kv_dtype: str) -> ModelSpec:
@@ -64,7 +63,7 @@ def _experts(build: Build, layer: int) -> tuple[ExpertsSpec]:
             tuple(map(_apart, linears)) for linears in (experts.gates, experts.ups, experts.downs)
         )
         experts = replace(experts, gates=gates, ups=ups, downs=downs)
-    return (replace(experts, activation="swiglu_oai"),)
+    return (replace(experts, activation="quick_gelu", limit=_LIMIT, shift=_SHIFT),)
 
 
 def _apart(linear: LinearSpec) -> LinearSpec:

@@ -18,9 +18,7 @@ from typing import Any, Literal, TypeAlias
 
 from octavo.base.kv import KVGroup
 
-Activation = Literal["silu", "gelu", "gelu_tanh", "relu", "relu2", "swiglu_oai"]
-
-SWIGLU_ALPHA, SWIGLU_LIMIT = 1.702, 7.0  # of "swiglu_oai", the gate of gpt-oss
+Activation = Literal["silu", "gelu", "gelu_tanh", "quick_gelu", "relu", "relu2"]
 
 
 # ---- parameters ----
@@ -238,7 +236,9 @@ class RouterSpec:
 class ExpertsSpec:
     """A mixture of experts: the weighted sum of a few MLPs of many.
 
-    With `weigh_input`, it is the input of an expert that is weighted, not its output.
+    An expert is down(activation(gate(x)) * (up(x) + shift)), or down(activation(up(x))) without
+    gates; before, the gate is made at most `limit`, and |up| too, unless it is 0. With
+    `weigh_input`, it is the input of an expert that is weighted, not its output.
     """
 
     router: RouterSpec
@@ -246,6 +246,8 @@ class ExpertsSpec:
     ups: tuple[LinearSpec, ...]
     downs: tuple[LinearSpec, ...]
     activation: Activation = "silu"
+    limit: float = 0.0
+    shift: float = 0.0
     weigh_input: bool = False
 
 

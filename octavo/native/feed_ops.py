@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from octavo.models.spec import SWIGLU_ALPHA, SWIGLU_LIMIT, ExpertsSpec, LinearSpec, MlpSpec
+from octavo.models.spec import ExpertsSpec, LinearSpec, MlpSpec
 from octavo.native.emitter import Emitter, Target
 from octavo.native.interface import ExpertLinear
 
@@ -51,8 +51,8 @@ def experts(made: Emitter, layer: int, spec: ExpertsSpec, source: int, to: Targe
         _plain(made, spec.ups),
         _plain(made, spec.downs),
         spec.activation,
-        limit=SWIGLU_LIMIT if spec.activation == "swiglu_oai" else 0.0,
-        alpha=SWIGLU_ALPHA,
+        limit=spec.limit,
+        shift=spec.shift,
         weigh_input=spec.weigh_input,
     )
 

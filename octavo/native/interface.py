@@ -89,14 +89,17 @@ class Program(Protocol):
         were placed."""
 
     def gated(self, name: str, to: int, source: int, gate: Part, up: Part, activation: str) -> None:
-        """activation(gate) * up; one of "silu", "gelu", "gelu_tanh", "relu", "relu2", "sigmoid"."""
+        """activation(gate) * up. Activations are "none", "silu", "gelu", "gelu_tanh",
+        "quick_gelu", "relu", "relu2" and "sigmoid"."""
 
     def activate(self, name: str, buffer: int, activation: str) -> None:
-        """In place; activations as in `gated`."""
+        """In place."""
 
-    def multiply(self, name: str, to: int, source: int, function: str, *, column: int = 0) -> None:
-        """Column j of `to` *= "none", "silu" or "sigmoid" of column `column` + j of `source`, or
-        of its only one."""
+    def multiply(
+        self, name: str, to: int, source: int, activation: str, *, column: int = 0
+    ) -> None:
+        """Column j of `to` *= the activation of column `column` + j of `source`, or of its only
+        one."""
 
     def soft_cap(self, name: str, buffer: int, cap: float) -> None:
         """x := cap * tanh(x / cap), in place."""
@@ -181,12 +184,11 @@ class Program(Protocol):
         activation: str,
         *,
         limit: float = 0.0,
-        alpha: float = 1.702,
+        shift: float = 0.0,
         weigh_input: bool = False,
     ) -> None:
         """Adds each token's experts to its row of `to`; without gates, down(activation(up)).
-        `activation`, `limit` and `alpha`: csrc/gating.h. The weight is of the output, or of the
-        input."""
+        `limit` and `shift`: csrc/gating.h. The weight is of the output, or of the input."""
 
     # Ops with a state, all of it float32: `offset` is where a layer's part begins in a page, in
     # bytes, and `take` has a table [R, 2] for `group`: the page of each row's state before the

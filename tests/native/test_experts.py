@@ -92,19 +92,19 @@ def gelu(x: np.ndarray) -> np.ndarray:
 
 
 def gated(
-    activation: str, gate: np.ndarray, up: np.ndarray, limit: float, alpha: float
+    activation: str, gate: np.ndarray, up: np.ndarray, limit: float, shift: float
 ) -> np.ndarray:
     if limit > 0:
         gate, up = np.minimum(gate, limit), np.clip(up, -limit, limit)
-    if activation == "swiglu_oai":
-        return (up + 1) * gate * sigmoid(alpha * gate)
     functions = {
         "silu": lambda x: x * sigmoid(x),
         "gelu": gelu,
         "gelu_tanh": gelu_tanh,
+        "quick_gelu": lambda x: x * sigmoid(1.702 * x),
+        "relu": lambda x: np.maximum(x, 0),
         "relu2": lambda x: np.maximum(x, 0) ** 2,
     }
-    return functions[activation](gate) * up
+    return functions[activation](gate) * (up + shift)
 
 
 # ---- Weights ----
@@ -166,13 +166,13 @@ class Moe:
     def meaning(self, x: np.ndarray, logits: np.ndarray) -> np.ndarray:
         """What is added to each token's row, float64."""
         weigh_input = self.options.get("weigh_input", False)
-        limit, alpha = self.options.get("limit", 0.0), self.options.get("alpha", 1.702)
+        limit, shift = self.options.get("limit", 0.0), self.options.get("shift", 0.0)
         added = np.zeros((len(x), self.hidden))
         for t, row in enumerate(x.astype(np.float64)):
             for e, weight in chosen_by(logits[t], self.top_k, **self.router).items():
                 values = row * weight if weigh_input else row
                 gate, up = (self._apply(i, e, values) for i in (0, 1))
-                inner = gated(self.activation, gate, up, limit, alpha)
+                inner = gated(self.activation, gate, up, limit, shift)
                 added[t] += self._apply(2, e, inner) * (1 if weigh_input else weight)
         return added
 
@@ -248,10 +248,15 @@ def test_of_equal_choices_the_lower_expert_wins(native: Any) -> None:
     assert_near(moe.program()(x, logits), moe.meaning(x, logits), 2e-6)
 
 
-@pytest.mark.parametrize("activation", ["silu", "gelu", "gelu_tanh", "relu2", "swiglu_oai"])
-@pytest.mark.parametrize("limit", [0.0, 0.4])
-def test_activations_bounds_and_biases(native: Any, activation: str, limit: float) -> None:
-    moe = Moe(native, activation=activation, biased=True, options={"limit": limit, "alpha": 1.3})
+@pytest.mark.parametrize(
+    "activation", ["silu", "gelu", "gelu_tanh", "quick_gelu", "relu", "relu2"]
+)
+@pytest.mark.parametrize(("limit", "shift"), [(0.0, 0.0), (0.4, 0.0), (0.4, 1.0)])
+def test_activations_bounds_and_biases(
+    native: Any, activation: str, limit: float, shift: float
+) -> None:
+    options = {"limit": limit, "shift": shift}
+    moe = Moe(native, activation=activation, biased=True, options=options)
     x, logits = normal(9, HIDDEN), logits_of(9)
     assert_near(moe.program()(x, logits), moe.meaning(x, logits), 5e-6)
 

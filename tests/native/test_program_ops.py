@@ -152,20 +152,25 @@ def test_norm_of_some_columns_in_groups(
 # ---- functions of values ----
 
 
-@pytest.mark.parametrize("size", [1, 24, 77])
-@pytest.mark.parametrize("activation", ["silu", "gelu", "gelu_tanh", "relu", "relu2", "sigmoid"])
-def test_activate(native: Any, activation: str, size: int) -> None:
-    y, x = 3 * normal(40, size), normal(40, 1)
-    functions = ACTIVATIONS | {
+def activations() -> dict[str, Any]:
+    return ACTIVATIONS | {
+        "none": lambda a: a,
+        "quick_gelu": lambda a: a * torch.sigmoid(1.702 * a),
         "relu": torch.relu,
         "relu2": lambda a: torch.relu(a) ** 2,
         "sigmoid": torch.sigmoid,
     }
-    wanted = functions[activation](torch.from_numpy(y).double()).numpy()
+
+
+@pytest.mark.parametrize("size", [1, 24, 77])
+@pytest.mark.parametrize("activation", activations())
+def test_activate(native: Any, activation: str, size: int) -> None:
+    y, x = 3 * normal(40, size), normal(40, 1)
+    wanted = activations()[activation](torch.from_numpy(y).double()).numpy()
     check(native, y, x, lambda p, to, _: p.activate("a", to, activation), wanted)
 
 
-@pytest.mark.parametrize("activation", ["relu", "relu2", "sigmoid"])
+@pytest.mark.parametrize("activation", ["quick_gelu", "relu", "relu2", "sigmoid"])
 def test_gated_by_other_activations(native: Any, activation: str) -> None:
     y, x = normal(20, 30), normal(20, 64, seed=1)
     gate, up = normal(30, 64, seed=2) / 8, normal(30, 64, seed=3) / 8
@@ -175,23 +180,20 @@ def test_gated_by_other_activations(native: Any, activation: str) -> None:
         parts = (pack(native, gate), bias, 0.5), (pack(native, up), bias, -2.0)
         program.gated("g", to, source, *parts, activation)
 
-    inner = 0.5 * (x.astype(np.float64) @ gate.T + bias)
-    inner = {
-        "relu": np.maximum(inner, 0),
-        "relu2": np.maximum(inner, 0) ** 2,
-        "sigmoid": 1 / (1 + np.exp(-inner)),
-    }[activation]
+    inner = torch.from_numpy(0.5 * (x.astype(np.float64) @ gate.T + bias))
+    inner = activations()[activation](inner).numpy()
     check(native, y, x, op, inner * -2.0 * (x.astype(np.float64) @ up.T + bias), 1e-5)
 
 
-@pytest.mark.parametrize("function", ["none", "silu", "sigmoid"])
+@pytest.mark.parametrize("activation", ["none", "silu", "sigmoid"])
 @pytest.mark.parametrize(("width", "column"), [(77, 0), (90, 11), (1, 0)])
-def test_multiply(native: Any, function: str, width: int, column: int) -> None:
+def test_multiply(native: Any, activation: str, width: int, column: int) -> None:
     y, x = normal(40, 77), normal(40, width, seed=1)
     factor = x if width == 1 else x[:, column : column + 77]
-    gate = 1 / (1 + np.exp(-factor.astype(np.float64)))
-    gate = {"none": factor, "silu": factor * gate, "sigmoid": gate}[function]
-    check(native, y, x, lambda p, to, s: p.multiply("m", to, s, function, column=column), y * gate)
+    wanted = y * activations()[activation](torch.from_numpy(factor).double()).numpy()
+    check(
+        native, y, x, lambda p, to, s: p.multiply("m", to, s, activation, column=column), wanted
+    )  # fmt: skip
 
 
 def test_soft_cap(native: Any) -> None:
@@ -212,7 +214,7 @@ def test_what_is_no_number_stays(native: Any, op: str) -> None:
         elif op == "multiply":
             program.multiply("m", to, source, "sigmoid")
         else:
-            for name in ("relu", "sigmoid", "relu2", "silu", "gelu", "gelu_tanh"):
+            for name in activations():
                 program.activate("a", to, name)
 
     assert np.argwhere(np.isnan(Rows(native, y, x, add).run(np.arange(4)))).tolist() == [[2, 5]]

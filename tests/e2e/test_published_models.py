@@ -1,10 +1,14 @@
-"""The default model against Transformers reading the same file."""
+"""Models as they were published, against Transformers reading the same file."""
 
 from __future__ import annotations
 
+import pytest
 import torch
 
 from octavo import LLM, SamplingParams
+from octavo.base.errors import ModelError
+from octavo.files.locate import locate
+from octavo.files.model_files import ModelFiles
 
 QUESTIONS = [
     "The capital of France is",
@@ -32,17 +36,35 @@ LENGTH = 64
 
 
 def test_greedy_tokens_equal_transformers(default_model):
+    check_greedy(default_model, [QUESTIONS])
+
+
+@pytest.mark.slow
+def test_gemma_beyond_its_windows(gemma):
+    check_greedy(gemma, [QUESTIONS[:6], ["In 1969, " + "the fox jumped over the lazy dog. " * 80]])
+
+
+@pytest.fixture
+def gemma() -> ModelFiles:
+    """Gemma-3-270M as Q4_K_M, where the user accepted its terms and pulled it."""
+    try:
+        return locate("gemma3-270m")
+    except ModelError as error:
+        pytest.skip(str(error))
+
+
+def check_greedy(files, batches):
     import transformers
 
-    llm = LLM(str(default_model.path), dtype="float32", kv_memory="512MiB")
-    prompts = [llm.text.tokenizer.encode(q) for q in QUESTIONS]
+    llm = LLM(str(files.path), dtype="float32", kv_memory="512MiB", max_model_len=1024)
+    batches = [[llm.text.tokenizer.encode(text) for text in texts] for texts in batches]
     params = SamplingParams(temperature=0.0, max_tokens=LENGTH, ignore_eos=True)
-    ours = [o.outputs[0].token_ids for o in llm.generate(prompts, params, use_tqdm=False)]
-
+    together = [prompt for prompts in batches for prompt in prompts]
+    ours = [o.outputs[0].token_ids for o in llm.generate(together, params, use_tqdm=False)]
     model = transformers.AutoModelForCausalLM.from_pretrained(
-        default_model.path.parent, gguf_file=default_model.path.name, dtype=torch.float32
+        files.path.parent, gguf_file=files.path.name, dtype=torch.float32
     )
-    theirs = generate_together(model, prompts)
+    theirs = [tokens for prompts in batches for tokens in generate_together(model, prompts)]
     assert ours == theirs
 
 
