@@ -14,6 +14,7 @@ from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING
 from octavo.base.errors import ModelError
 from octavo.base.log import logger
 from octavo.files.model_files import ModelFiles
+from octavo.models.catalogue import refuse_unknown_whole
 
 _AUTO = "AutoModelForCausalLM"
 
@@ -47,12 +48,14 @@ def decoder_class(config: Any) -> tuple[Any, Any]:
     """The causal language model of a config; of several parts, that which decodes text.
 
     Raises:
-        ModelError: there is none.
+        ModelError: there is none, or it is not to be taken alone.
     """
     text = config.get_text_config(decoder=True)
     for part in (text, config):
         if type(part) in MODEL_FOR_CAUSAL_LM_MAPPING:
             made: Any = MODEL_FOR_CAUSAL_LM_MAPPING[type(part)]
+            if part is not config and type(config) not in MODEL_FOR_CAUSAL_LM_MAPPING:
+                refuse_unknown_whole(config.model_type)
             return made, text if made.config_class is type(text) else part
     raise ModelError(
         f"Transformers {transformers.__version__} has no causal language model of type "

@@ -16,6 +16,7 @@ from octavo.fallback.classes import model_class
 from octavo.fallback.loading import Watch
 from octavo.fallback.outline import outline, record_outline
 from octavo.fallback.packed import position_offset
+from octavo.fallback.quiet import quiet
 from octavo.fallback.selftest import self_test
 from octavo.fallback.shapes import CallKey, kv_groups
 from octavo.fallback.spec import FallbackSpec
@@ -66,7 +67,8 @@ def examine(
     if checkpoint is not None and is_part:
         checkpoint = TextPart(checkpoint)
     try:
-        asks_past = self_test(made, config)
+        with quiet():
+            asks_past = self_test(made, config)
         model = outline(made, config, checkpoint, getattr(torch, dtype))
         recorder = record_outline(model, asks_past)
     except ModelError as error:

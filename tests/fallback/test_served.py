@@ -154,6 +154,21 @@ def test_a_checkpoint_that_lacks_tensors_is_refused_before_it_is_read(tmp_path):
         load(tmp_path)
 
 
+def test_misshapen_tensors_are_named_in_one_line(tmp_path, capfd):
+    tiny(tmp_path, "persimmon", hidden_size=32)
+    config = json.loads((tmp_path / "config.json").read_text())
+    config["vocab_size"] += 1
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    with pytest.raises(ModelError) as caught:
+        load(tmp_path)
+    assert str(caught.value) == (
+        "PersimmonForCausalLM cannot be served: the checkpoint has misshapen 2 tensors: "
+        "lm_head.weight [128, 32] instead of [129, 32], "
+        "model.embed_tokens.weight [128, 32] instead of [129, 32]"
+    )
+    assert "LOAD REPORT" not in capfd.readouterr().err
+
+
 @pytest.mark.parametrize(
     "model_type,reason",
     [
