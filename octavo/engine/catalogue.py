@@ -144,5 +144,8 @@ def text() -> str:
     lines += ["", "Not served:"]
     lines += [f"  {name}: {why}" for name, why in refused.items()]
     lines += ["", *textwrap.wrap(_summary(served, refused), 96)]
-    lines += ["", "`octavo models MODEL` looks at a model of yours: a name, folder, file or hub id."]
+    lines += [
+        "",
+        "`octavo models MODEL` looks at one model: a short name, folder, file or hub id.",
+    ]
     return "\n".join(lines) + "\n"

@@ -103,7 +103,6 @@ def _by_transformers(
     return Resolved(model.spec, device, dtype, kept_in, backend)
 
 
-
 def _joined(reasons: list[str]) -> str:
     """Each once, though one way may give another's reason as the end of its own."""
     said: list[str] = []

@@ -119,4 +119,3 @@ def _some(names: Collection[str]) -> str:
     shown = ", ".join(sorted(names)[:_SHOWN])
     count = "1 tensor" if len(names) == 1 else f"{len(names)} tensors"
     return f"{count}: {shown}{', ...' if len(names) > _SHOWN else ''}"
-

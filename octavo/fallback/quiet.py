@@ -1,4 +1,4 @@
-"""Transformers without its own progress, warnings and reports: what of them matters is said here."""
+"""Transformers without its own progress, warnings and reports: what matters is said elsewhere."""
 
 from __future__ import annotations
 

@@ -6,7 +6,17 @@ import pytest
 
 from octavo.fallback.census import as_decoders, examined, known_types, line, table
 
-SAMPLE = ("llama", "gemma2", "gpt_oss", "llama4_text", "deepseek_v3", "roberta", "mamba", "bloom", "gpt_neox")
+SAMPLE = (
+    "llama",
+    "gemma2",
+    "gpt_oss",
+    "llama4_text",
+    "deepseek_v3",
+    "roberta",
+    "mamba",
+    "bloom",
+    "gpt_neox",
+)
 PROMISED = 123
 
 

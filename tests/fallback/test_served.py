@@ -219,6 +219,14 @@ def test_code_of_a_model_does_not_run_unless_it_is_trusted(odd):
         load(folder)
 
 
+def test_a_config_without_a_vocabulary_is_refused_by_name(odd):
+    folder, _ = odd
+    for file in (folder / "modeling_odd.py", folder / "config.json"):
+        file.write_text(file.read_text().replace("vocab_size", "n_words", 1))
+    with pytest.raises(ModelError, match="config: vocab_size is missing"):
+        load(folder, trust_remote_code=True)
+
+
 def test_code_that_is_trusted_runs_and_is_named(odd, caplog):
     folder, model = odd
     asked = prompts((4, 19))
