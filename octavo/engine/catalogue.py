@@ -54,7 +54,7 @@ def examine(files: ModelFiles) -> Found:
     Raises:
         ModelError: it has no config.
     """
-    model_type = str(model_config(files).get("model_type"))
+    model_type = str(model_config(files).get("model_type", "no model_type"))
     family = NATIVE.get(model_type)
     reasons = {way: _why_not(files, way) for way in WAYS}
     return Found(

@@ -101,6 +101,8 @@ def generation_defaults(files: ModelFiles) -> dict[str, Any]:
 
 
 def _known(architecture: Any) -> Any:
+    if architecture is None:
+        raise ModelError("config: model_type is missing")
     try:
         return FAMILIES.load(str(architecture))
     except KeyError as error:
