@@ -51,7 +51,7 @@ def resolve(settings: EngineSettings, files: ModelFiles) -> Resolved:
             if refused:
                 log.info("%s; computed by %s", _joined(refused), found.backend.name)
             if (whole := outer_type(files)) is not None:
-                log.info("of %s only the text part is read: %s", whole, found.spec.family)
+                log.info("only the text part of %s is served: %s", whole, found.spec.family)
             return found
     raise ModelError(_joined(refused))
 

@@ -88,4 +88,4 @@ def test_what_is_read_of_a_model_that_also_sees_is_said(
     config.write_text(json.dumps({"model_type": "llava", "text_config": text, "dtype": "float32"}))
     with caplog.at_level(logging.INFO, "octavo.engine"):
         resolved(tmp_path, load_format="dummy")
-    assert "of llava only the text part is read: llama" in caplog.text
+    assert "only the text part of llava is served: llama" in caplog.text
