@@ -110,10 +110,13 @@ def models(options: argparse.Namespace) -> int:
     failed = 0
     for name in options.names:
         try:
-            print(catalogue.examine(locate(name)))
+            found = catalogue.examine(locate(name))
         except OctavoError as error:
             print(f"{name}: {error}")
             failed = 1
+        else:
+            print(found)
+            failed |= not found.runs
     return failed
 
 

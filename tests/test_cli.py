@@ -106,3 +106,15 @@ def test_flags_and_settings_are_inverse():
     )
     words = ["serve", "m", *spell(settings.options())]
     assert EngineSettings.flat(**take(_parser().parse_args(words), *ENGINE_PARTS)) == settings
+
+
+def test_models_fails_where_a_model_runs_by_no_way(folder, tmp_path, capsys):
+    (tmp_path / "config.json").write_text('{"model_type": "gpt9"}')
+    assert main(["models", str(folder)]) == 0
+    assert "--model-impl native        yes" in capsys.readouterr().out
+    assert main(["models", str(tmp_path), str(folder)]) == 1
+    said = capsys.readouterr().out
+    assert "--model-impl native        no: 'gpt9' is no type of model" in said
+    assert "--model-impl torch         no: as above" in said
+    assert main(["models", "nonsense"]) == 1
+    assert "unknown model 'nonsense'" in capsys.readouterr().out

@@ -121,7 +121,7 @@ def run(options: argparse.Namespace) -> None:
     configure()
     check_json(options.json)
     settings = EngineSettings.flat(device="cpu", **take(options, ModelSettings))
-    files = locate(settings.model.model)
+    files = locate(settings.model.model, code=settings.model.trust_remote_code)
     tokenizer = load_tokenizer(files, settings.model.tokenizer)
     texts = [np.array(tokenizer.encode(text), np.int64) for text in passages().values()]
     quantizations = options.quantizations or QUANTIZATIONS

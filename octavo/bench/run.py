@@ -85,7 +85,8 @@ def _offline(
 
 def prepared_engine(settings: EngineSettings) -> Engine:
     """Loaded, told of, and warm."""
-    engine = build_engine(settings, locate(settings.model.model))
+    model = settings.model
+    engine = build_engine(settings, locate(model.model, code=model.trust_remote_code))
     print(engine.info.table, file=sys.stderr)
     run_together(engine, warm_up(), "warm-up")
     return engine

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from octavo.base.errors import ModelError, OctavoError
-from octavo.engine.hardware import require_torch, require_transformers
+from octavo.base.errors import OctavoError
+from octavo.base.settings import EngineSettings
+from octavo.engine.resolved import resolve
 from octavo.fallback import census
 from octavo.files.model_files import ModelFiles
 from octavo.models.catalogue import NATIVE, TEXT_PARTS
-from octavo.models.families import model_config, model_spec
+from octavo.models.families import model_config, outer_type
 from octavo.models.gguf_architectures import ARCHITECTURES
-from octavo.weights.open import open_checkpoint, open_safetensors
 
 WAYS = ("native", "torch", "transformers")  # values of --model-impl
 
@@ -25,13 +24,27 @@ class Found:
     name: str
     model_type: str
     models: str  # of which family it is
+    whole: str | None = None  # type of the model whose text part this is
     refused: dict[str, str] = field(default_factory=dict)
 
+    @property
+    def runs(self) -> bool:
+        return len(self.refused) < len(WAYS)
+
     def __str__(self) -> str:
-        lines = [f"{self.name}: {self.model_type}" + (f" ({self.models})" if self.models else "")]
+        kind = self.model_type + (f" ({self.models})" if self.models else "")
+        part = f"text part of {self.whole}, " if self.whole else ""
+        lines = [f"{self.name}: {part}{kind}"]
         for way in WAYS:
-            lines.append(f"  {way:14}{self.refused.get(way, 'yes')}")
+            lines.append(f"  --model-impl {way:14}{self._said(way)}")
         return "\n".join(lines)
+
+    def _said(self, way: str) -> str:
+        if way not in self.refused:
+            return "yes"
+        why = self.refused[way]
+        same = way == "torch" and why == self.refused.get("native")
+        return "no: as above" if same else f"no: {why}"
 
 
 def examine(files: ModelFiles) -> Found:
@@ -41,44 +54,26 @@ def examine(files: ModelFiles) -> Found:
     Raises:
         ModelError: it has no config.
     """
-    model_type = str(model_config(files).get("model_type"))
+    model_type = str(model_config(files).get("model_type", "no model_type"))
     family = NATIVE.get(model_type)
-    own = _why_not(lambda: _own(files))
-    refused = {
-        "native": own,
-        "torch": own or _why_not(lambda: require_torch("it")),
-        "transformers": _why_not(lambda: _transformers(files)),
-    }
+    reasons = {way: _why_not(files, way) for way in WAYS}
     return Found(
         files.name,
         model_type,
         family.models if family else "",
-        {way: why for way, why in refused.items() if why},
+        outer_type(files),
+        {way: why for way, why in reasons.items() if why},
     )
 
 
-def _why_not(way: Callable[[], object]) -> str:
-    """Why a way is not open; "" where it is."""
+def _why_not(files: ModelFiles, way: str) -> str:
+    """Why an engine would not compute the model that way; "" where it would."""
+    device = "cpu" if way == "native" else "auto"
     try:
-        way()
+        resolve(EngineSettings.flat(model=files.name, model_impl=way, device=device), files)
     except OctavoError as error:
         return str(error)
     return ""
-
-
-def _own(files: ModelFiles) -> None:
-    """Raises OctavoError where Octavo's own layers do not compute a model."""
-    open_checkpoint(files, "auto", model_spec(files, "bfloat16"), 0)
-
-
-def _transformers(files: ModelFiles) -> None:
-    """Raises OctavoError where Transformers does not."""
-    if files.is_gguf:
-        raise ModelError("reads folders, not GGUF files")
-    require_transformers("it")
-    from octavo.fallback.model import examine as fallback
-
-    fallback(files, open_safetensors(files), "float32", "float32", False, None)
 
 
 def native_table() -> list[tuple[str, str, str]]:
@@ -102,12 +97,24 @@ def others() -> tuple[list[str], dict[str, str]]:
 
 
 def _summary(served: list[str], refused: dict[str, str]) -> str:
-    known = len(census.table())
+    known, encoders = len(census.table()), len(census.as_decoders())
     own = known - len(served) - len(refused)
     return (
         f"Of the {known} types of causal language models in Transformers 5.24, Octavo computes "
-        f"{own} itself, {len(served)} through Transformers, and {len(refused)} not."
+        f"{own} itself, {len(served)} through Transformers ({encoders} of them encoders, which it "
+        f"computes as decoders), and {len(refused)} not."
     )
+
+
+def _served() -> list[tuple[str, list[str]]]:
+    """What Transformers computes, under headings."""
+    encoders, (served, _) = census.as_decoders(), others()
+    decoders = [name for name in served if name not in encoders]
+    return [
+        ("Through Transformers", decoders),
+        ("Encoders, as a decoder, where their config says `is_decoder`", encoders),
+        ("The text part of models that also read images or sound", sorted(TEXT_PARTS)),
+    ]
 
 
 def markdown() -> str:
@@ -115,8 +122,9 @@ def markdown() -> str:
     lines = ["| models | `model_type` | GGUF |", "|---|---|---|"]
     lines += [f"| {models} | `{kind}` | {gguf} |" for models, kind, gguf in native_table()]
     served, refused = others()
-    lines += ["", _summary(served, refused), "", "**Through Transformers:**"]
-    lines += textwrap.wrap(", ".join(served), 100)
+    lines += ["", _summary(served, refused)]
+    for heading, names in _served():
+        lines += ["", f"**{heading}:**", *textwrap.wrap(", ".join(names), 100)]
     lines += ["", "**Not served:**", "", "| `model_type` | why |", "|---|---|"]
     lines += [f"| `{name}` | {why} |" for name, why in refused.items()]
     return "\n".join(lines) + "\n"
@@ -126,10 +134,18 @@ def text() -> str:
     """The same for a terminal."""
     rows, (served, refused) = [("models", "model_type", "GGUF"), *native_table()], others()
     widths = [max(len(row[i]) for row in rows) for i in range(3)]
-    lines = ["computed by Octavo, on CPU and GPU:"]
-    lines += ["  " + "  ".join(c.ljust(w) for c, w in zip(r, widths, strict=True)) for r in rows]
-    lines += ["", "computed by Transformers, with paged KV:"]
-    lines += textwrap.wrap(" ".join(served), 96, initial_indent="  ", subsequent_indent="  ")
-    lines += ["", "not served:"]
+    lines = ["Computed by Octavo, on CPU and GPU:"]
+    lines += [
+        "  " + "  ".join(c.ljust(w) for c, w in zip(r, widths, strict=True)).rstrip() for r in rows
+    ]
+    for heading, names in _served():
+        lines += ["", f"{heading.replace('`', '')}:"]
+        lines += textwrap.wrap(" ".join(names), 96, initial_indent="  ", subsequent_indent="  ")
+    lines += ["", "Not served:"]
     lines += [f"  {name}: {why}" for name, why in refused.items()]
-    return "\n".join([*lines, "", *textwrap.wrap(_summary(served, refused), 96)]) + "\n"
+    lines += ["", *textwrap.wrap(_summary(served, refused), 96)]
+    lines += [
+        "",
+        "`octavo models MODEL` looks at one model: a short name, folder, file or hub id.",
+    ]
+    return "\n".join(lines) + "\n"

@@ -28,15 +28,17 @@ class Memory:
         return max(0, self.free - self.weights)
 
 
-def implementation(wanted: str, device: str) -> str:
-    """ "native", "torch" or "transformers"; with "auto", of the models that Octavo knows itself.
+def ways(wanted: str, device: str) -> tuple[str, ...]:
+    """ "native", "torch" and "transformers": what may compute, in the order to try.
 
     Raises:
         ConfigError: native kernels are wanted on a GPU.
     """
     if wanted == "native" and device != "cpu":
         raise ConfigError(f"model_impl native is for the CPU, the device is {device}")
-    return ("native" if device == "cpu" else "torch") if wanted == "auto" else wanted
+    if wanted != "auto":
+        return (wanted,)
+    return ("native", "torch", "transformers") if device == "cpu" else ("torch", "transformers")
 
 
 def compute_dtype(model: ModelSettings, checkpoint: str, fast: Collection[str]) -> str:
@@ -71,7 +73,7 @@ def quantization(model: ModelSettings, implementation: str) -> str:
     if implementation == "native":
         return "none" if wanted == "auto" and model.dtype != "auto" else wanted
     if wanted not in ("auto", "none"):
-        raise ConfigError(f"quantization {wanted} is computed on the CPU only")
+        raise ConfigError(f"quantization {wanted} needs the native kernels of the CPU")
     return "none"
 
 

@@ -41,9 +41,17 @@ _GIVEN: dict[str, dict[str, Any]] = {
 
 def table() -> dict[str, str]:
     """By type of model, why it is not served; "" where it is. As it was found and written down."""
+    return {model_type: reason for model_type, reason, *_ in _rows()}
+
+
+def as_decoders() -> list[str]:
+    """Of those that are served, types that are encoders unless their config says `is_decoder`."""
+    return [model_type for model_type, _, *note in _rows() if note]
+
+
+def _rows() -> list[list[str]]:
     lines = files("octavo.fallback").joinpath("census.tsv").read_text().splitlines()
-    rows = (line.partition("\t") for line in lines)
-    return {model_type: reason for model_type, _, reason in rows}
+    return [line.split("\t") for line in lines]
 
 
 def known_types() -> list[str]:
@@ -53,20 +61,19 @@ def known_types() -> list[str]:
     return sorted(MODEL_FOR_CAUSAL_LM_MAPPING_NAMES)
 
 
-def examined(model_type: str) -> str:
-    """Why a type is not served, "" where it is; tested now, in about a second."""
-    from transformers import CONFIG_MAPPING
-
+def examined(model_type: str, as_decoder: bool = True) -> str:
+    """Why a type is not served, "" where it is; tested now, in about a second. `as_decoder`: with
+    `is_decoder` in its config."""
     from octavo.fallback.classes import decoder_class
     from octavo.fallback.selftest import self_test
 
     try:
-        config = CONFIG_MAPPING[model_type](**_GIVEN.get(model_type, {}))
+        config = _config(model_type)
     except Exception as error:  # of code that is not ours
         return f"its default config is none: {type(error).__name__}"
     try:
         made, config = decoder_class(config)
-        if hasattr(config, "is_decoder"):
+        if as_decoder and hasattr(config, "is_decoder"):
             config.is_decoder = True
         self_test(made, config)
     except ModelError as error:
@@ -74,6 +81,21 @@ def examined(model_type: str) -> str:
     return ""
 
 
+def line(model_type: str) -> str:
+    """Of census.tsv."""
+    reason = examined(model_type)
+    encodes = not reason and getattr(_config(model_type), "is_decoder", True) is False
+    if encodes and examined(model_type, as_decoder=False):
+        return f"{model_type}\t\tas a decoder"
+    return f"{model_type}\t{reason}"
+
+
+def _config(model_type: str) -> Any:
+    from transformers import CONFIG_MAPPING
+
+    return CONFIG_MAPPING[model_type](**_GIVEN.get(model_type, {}))
+
+
 if __name__ == "__main__":
     for name in sys.argv[1:] or known_types():
-        print(f"{name}\t{examined(name)}", flush=True)
+        print(line(name), flush=True)

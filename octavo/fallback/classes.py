@@ -7,13 +7,14 @@ from pathlib import Path
 from typing import Any
 
 import transformers
-from transformers import AutoConfig
+from transformers import CONFIG_MAPPING, AutoConfig
 from transformers.dynamic_module_utils import get_class_from_dynamic_module
 from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING
 
 from octavo.base.errors import ModelError
 from octavo.base.log import logger
 from octavo.files.model_files import ModelFiles
+from octavo.models.catalogue import refuse_unknown_whole
 
 _AUTO = "AutoModelForCausalLM"
 
@@ -47,12 +48,14 @@ def decoder_class(config: Any) -> tuple[Any, Any]:
     """The causal language model of a config; of several parts, that which decodes text.
 
     Raises:
-        ModelError: there is none.
+        ModelError: there is none, or it is not to be taken alone.
     """
     text = config.get_text_config(decoder=True)
     for part in (text, config):
         if type(part) in MODEL_FOR_CAUSAL_LM_MAPPING:
             made: Any = MODEL_FOR_CAUSAL_LM_MAPPING[type(part)]
+            if part is not config and type(config) not in MODEL_FOR_CAUSAL_LM_MAPPING:
+                refuse_unknown_whole(config.model_type)
             return made, text if made.config_class is type(text) else part
     raise ModelError(
         f"Transformers {transformers.__version__} has no causal language model of type "
@@ -61,13 +64,15 @@ def decoder_class(config: Any) -> tuple[Any, Any]:
 
 
 def _config(folder: Path, found: Mapping[str, Any], trusted: bool) -> Any:
+    kind = found.get("model_type")
+    if kind not in CONFIG_MAPPING and not found.get("auto_map"):
+        raise ModelError(f"Transformers {transformers.__version__} knows no model of type {kind!r}")
     try:
         return AutoConfig.from_pretrained(folder, trust_remote_code=trusted, local_files_only=True)
     except Exception as error:
         if found.get("auto_map") and not trusted:
             raise ModelError(
-                f"{found.get('model_type')} needs code that comes with the model, which "
-                "--trust-remote-code would run"
+                f"{kind} needs code that comes with the model, which --trust-remote-code would run"
             ) from error
         line = str(error).strip().partition("\n")[0]
         raise ModelError(f"Transformers {transformers.__version__}: {line}") from error

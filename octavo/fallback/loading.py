@@ -7,18 +7,17 @@ merges them as the class wants.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any
 
 import numpy as np
 import torch
 from torch import nn
-from transformers.utils import logging
 
 from octavo.base.errors import ModelError
 from octavo.base.log import logger
 from octavo.fallback.interface import NAME, register
+from octavo.fallback.quiet import quiet
 from octavo.fallback.selftest import with_attention
 from octavo.weights.checkpoint import Checkpoint
 
@@ -87,7 +86,7 @@ def _from_tensors(
 ) -> nn.Module:
     register()
     try:
-        with _no_bars():
+        with quiet():
             model, report = model_class.from_pretrained(
                 None,
                 config=with_attention(config, NAME),
@@ -95,14 +94,21 @@ def _from_tensors(
                 dtype=dtype,
                 device_map=device,
                 output_loading_info=True,
+                ignore_mismatched_sizes=True,  # which the report then names
             )
     except ModelError:
         raise
     except Exception as error:
-        line = str(error).strip().partition("\n")[0]
+        line = str(error).strip().partition("\n")[0].partition(" For details")[0]
         raise ModelError(f"Transformers cannot load the checkpoint: {line}") from error
     if report["missing_keys"]:
         raise ModelError(f"the checkpoint lacks {_some(report['missing_keys'])}")
+    if report["mismatched_keys"]:
+        wrong = [
+            f"{name} {list(there)} instead of {list(wanted)}"
+            for name, there, wanted in report["mismatched_keys"]
+        ]
+        raise ModelError(f"the checkpoint has misshapen {_some(wrong)}")
     if report["unexpected_keys"] and device == "meta":
         log.warning("the model does not read %s", _some(report["unexpected_keys"]))
     made: nn.Module = model.eval()
@@ -113,16 +119,3 @@ def _some(names: Collection[str]) -> str:
     shown = ", ".join(sorted(names)[:_SHOWN])
     count = "1 tensor" if len(names) == 1 else f"{len(names)} tensors"
     return f"{count}: {shown}{', ...' if len(names) > _SHOWN else ''}"
-
-
-@contextmanager
-def _no_bars() -> Iterator[None]:
-    """Without Transformers' own progress."""
-    bars: Any = logging
-    shown = bars.is_progress_bar_enabled()
-    bars.disable_progress_bar()
-    try:
-        yield
-    finally:
-        if shown:
-            bars.enable_progress_bar()

@@ -16,6 +16,7 @@ from octavo.fallback.classes import model_class
 from octavo.fallback.loading import Watch
 from octavo.fallback.outline import outline, record_outline
 from octavo.fallback.packed import position_offset
+from octavo.fallback.quiet import quiet
 from octavo.fallback.selftest import self_test
 from octavo.fallback.shapes import CallKey, kv_groups
 from octavo.fallback.spec import FallbackSpec
@@ -23,6 +24,7 @@ from octavo.files.model_files import ModelFiles
 from octavo.weights.checkpoint import Checkpoint
 from octavo.weights.text_part import TextPart
 
+_ORIGINAL = "original_max_position_embeddings"
 _LONGEST = ("max_position_embeddings", "max_target_positions", "max_seq_len", "n_ctx")
 
 
@@ -63,10 +65,13 @@ def examine(
         ModelError: Transformers cannot build the model, or its class fails the self-test.
     """
     made, config, is_part = model_class(files, trust_remote_code)
+    if not isinstance(getattr(config, "vocab_size", None), int):
+        raise ModelError("config: vocab_size is missing")
     if checkpoint is not None and is_part:
         checkpoint = TextPart(checkpoint)
     try:
-        asks_past = self_test(made, config)
+        with quiet():
+            asks_past = self_test(made, config)
         model = outline(made, config, checkpoint, getattr(torch, dtype))
         recorder = record_outline(model, asks_past)
     except ModelError as error:
@@ -112,11 +117,15 @@ def _longest(config: Any) -> int:
     longest = next((n for n in found if isinstance(n, int)), None)
     if longest is None:
         raise ModelError("config: max_position_embeddings is missing")
-    rope = getattr(config, "rope_parameters", None) or {}
-    if rope.get("rope_type") != "longrope":
-        return longest
-    own = getattr(config, "original_max_position_embeddings", longest)
-    return min(longest, int(rope.get("original_max_position_embeddings", own)))
+    own = getattr(config, _ORIGINAL, longest)
+    short = [int(r.get(_ORIGINAL, own)) for r in _ropes(config) if r["rope_type"] == "longrope"]
+    return min([longest, *short])
+
+
+def _ropes(config: Any) -> list[Mapping[str, Any]]:
+    """Rotary parameters: one set, or one for each type of layer."""
+    found = getattr(config, "rope_parameters", None) or {}
+    return [r for r in (found, *found.values()) if isinstance(r, Mapping) and "rope_type" in r]
 
 
 def _ids(found: Any) -> tuple[int, ...]:

@@ -14,8 +14,6 @@ def refuse_other_states(model_class: Any, config: Any) -> None:
     """Raises ModelError where something besides keys and values is kept, or read."""
     if config.is_encoder_decoder:
         raise ModelError("it is an encoder and a decoder")
-    if hasattr(config, "is_decoder") and not config.is_decoder:
-        raise ModelError("its config does not say is_decoder: each token sees all others")
     other = set(getattr(config, "layer_types", None) or ()) - _PAGED
     if other:
         names = ", ".join(sorted(other))

@@ -150,4 +150,4 @@ def _refuse(call: Call) -> None:
             f"its attention has {call.key.shape[2]} keys for {call.query.shape[2]} queries"
         )
     if not getattr(call.module, "is_causal", True) or call.options.get("is_causal") is False:
-        raise ModelError("its attention looks ahead")
+        raise ModelError("its attention looks ahead, as an encoder's does without is_decoder")

@@ -32,12 +32,15 @@ class ModelFiles:
         """The parsed JSON file `name` of the folder; None where there is none.
 
         Raises:
-            ModelError: the file is not valid JSON.
+            ModelError: the file is not valid JSON, or no object.
         """
         file = self.path / name
         if self.is_gguf or not file.is_file():
             return None
         try:
-            return json.loads(file.read_text(encoding="utf-8"))  # type: ignore[no-any-return]
+            found = json.loads(file.read_text(encoding="utf-8"))
         except ValueError as error:
             raise ModelError(f"{file} is not valid JSON: {error}") from error
+        if not isinstance(found, dict):
+            raise ModelError(f"{file} must hold a JSON object")
+        return found

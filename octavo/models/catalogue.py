@@ -5,6 +5,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from octavo.base.errors import ModelError
+
 
 @dataclass(frozen=True)
 class Family:
@@ -12,12 +14,27 @@ class Family:
     models: str
 
 
-# Types of models that also see or hear, and of the decoder in them.
+# Types of models that also see or hear, whose answer to text alone is that of the plain decoder in
+# them; and of which type that usually is. Of any other such model the decoder is not taken alone:
+# PaliGemma, for one, reads a prompt in both directions.
 TEXT_PARTS = {
     "gemma3": "gemma3_text",
+    "internvl": "qwen2",
+    "internvl_chat": "qwen2",
+    "lfm2_vl": "lfm2",
     "llama4": "llama4_text",
+    "llava": "llama",
+    "llava_next": "llama",
+    "llava_next_video": "llama",
+    "llava_onevision": "qwen2",
+    "mistral3": "mistral",
+    "qwen2_audio": "qwen2",
     "qwen3_5": "qwen3_5_text",
     "qwen3_5_moe": "qwen3_5_moe_text",
+    "video_llama_3": "qwen2",
+    "video_llava": "llama",
+    "vipllava": "llama",
+    "voxtral": "llama",
 }
 
 NATIVE = {
@@ -66,3 +83,12 @@ NATIVE = {
     "smollm3": Family("llama:smollm3", "SmolLM3"),
     "stablelm": Family("stablelm:stablelm", "StableLM"),
 }
+
+
+def refuse_unknown_whole(outer: str) -> None:
+    """Raises ModelError where the decoder in a model of type `outer` is not to be taken alone."""
+    if outer not in TEXT_PARTS:
+        raise ModelError(
+            f"{outer} reads more than text, and its text decoder is not known to answer the same "
+            "by itself"
+        )

@@ -8,7 +8,7 @@ from typing import Any
 from octavo.base.errors import ModelError
 from octavo.base.registry import Registry
 from octavo.files.model_files import ModelFiles
-from octavo.models.catalogue import NATIVE
+from octavo.models.catalogue import NATIVE, refuse_unknown_whole
 from octavo.models.config import Config, text_config, text_part, value
 from octavo.models.gguf_config import gguf_config
 from octavo.models.spec import ModelSpec
@@ -51,6 +51,12 @@ def model_config(files: ModelFiles) -> dict[str, Any]:
     return text
 
 
+def outer_type(files: ModelFiles) -> str | None:
+    """The type of the whole of a model that also sees or hears; None: it is all text."""
+    config = files.json("config.json") or {}
+    return None if text_part(config) is None else str(config.get("model_type"))
+
+
 def model_spec(files: ModelFiles, kv_dtype: str, longest: int | None = None) -> ModelSpec:
     """The spec of a model that Octavo can run, with its KV kept in `kv_dtype`, for sequences of
     `longest` tokens at most, if that is known.
@@ -58,6 +64,9 @@ def model_spec(files: ModelFiles, kv_dtype: str, longest: int | None = None) -> 
     Raises:
         ModelError: the architecture is unknown, or its config asks for something not supported.
     """
+    outer = outer_type(files)
+    if outer is not None:
+        refuse_unknown_whole(outer)
     config = text_config(model_config(files)) | {"longest_sequence": longest}
     family: Callable[[Config, str], ModelSpec] = _known(config.get("model_type"))
     return family(config, kv_dtype)
@@ -92,10 +101,15 @@ def generation_defaults(files: ModelFiles) -> dict[str, Any]:
 
 
 def _known(architecture: Any) -> Any:
+    if architecture is None:
+        raise ModelError("config: model_type is missing")
     try:
         return FAMILIES.load(str(architecture))
     except KeyError as error:
-        raise ModelError(str(error.args[0])) from error
+        raise ModelError(
+            f"{architecture!r} is no type of model that Octavo computes itself; "
+            "`octavo models` lists those"
+        ) from error
 
 
 def _gguf_dtype(files: ModelFiles) -> str:

@@ -4,11 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from octavo.base.errors import ModelError
 from octavo.models.spec import AttendSpec, AttentionSpec, LatentAttentionSpec, NormSpec
 from octavo.native.emitter import Emitter, Target
-
-_TOGETHER = 32  # columns that share a scale: where a part of a buffer may begin
 
 
 def attention(made: Emitter, layer: int, spec: AttentionSpec, source: int, to: Target) -> None:
@@ -67,7 +64,7 @@ def latent_attention(
     program.linear("latent", qk, source, kept, False)
     made.norm(qk, qk, spec.latent_norm, column=heads * width + rotary, columns=shape.v_head_dim)
     plain = made.linears("q", "q plain", asked, [spec.q_plain])
-    size = _aligned(spec.q_plain.out_features // heads, "qk_nope_head_dim")
+    size = spec.q_plain.out_features // heads
     up = [made.placed(s, h * size, h * width + rotary) for h, s in enumerate(spec.k_up)]
     program.linear("k up", qk, plain, up, False)
     mixed = made.buffer("mixed", heads * shape.v_head_dim)
@@ -76,22 +73,13 @@ def latent_attention(
         value_column=rotary,
     )  # fmt: skip
     values = made.buffer("values", sum(linear.out_features for linear in spec.v_up))
-    size = _aligned(shape.v_head_dim, "kv_lora_rank")
+    size = shape.v_head_dim
     out = spec.v_up[0].out_features
     program.linear(
         "v up", values, mixed, [made.placed(s, h * size, h * out) for h, s in enumerate(spec.v_up)],
         False,
     )  # fmt: skip
     made.linear("o", values, [spec.o], to)
-
-
-def _aligned(size: int, name: str) -> int:
-    if size % _TOGETHER:
-        raise ModelError(
-            f"config: the CPU's kernels need {name} to be a multiple of {_TOGETHER}, got {size}; "
-            "use --model-impl torch"
-        )
-    return size
 
 
 def _is_of_each_head(norm: NormSpec, heads: int, head_dim: int) -> bool:

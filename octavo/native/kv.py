@@ -10,7 +10,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from itertools import accumulate
 
-from octavo.base.errors import ConfigError
 from octavo.base.kv import KVLayout
 from octavo.models.memory import ITEMSIZE, kv_head_bytes
 from octavo.models.spec import AttendSpec, ModelSpec
@@ -18,7 +17,6 @@ from octavo.native.interface import Memory, Native
 from octavo.weights.formats import FLOAT_FORMATS
 
 KV_FORMATS = {**FLOAT_FORMATS, "int8": "int8"}  # by dtype
-SUB_BLOCK = 16  # tokens that lie together
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,11 +39,7 @@ class KVMemory:
 
 
 def allocate(native: Native, spec: ModelSpec, layout: KVLayout, kv_dtype: str) -> KVMemory:
-    """Raises ConfigError where the kernels cannot read blocks of this size."""
-    if layout.block_size % SUB_BLOCK:
-        raise ConfigError(
-            f"block_size must be a multiple of {SUB_BLOCK} on the CPU, got {layout.block_size}"
-        )
+    """Blocks are of a size that `needs` says."""
     made = KVMemory([native.Memory(p.page_bytes * p.num_blocks) for p in layout.pools], {}, {})
     for g, group in enumerate(layout.groups):
         pool, start = layout.pool_of(g), 0

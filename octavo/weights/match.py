@@ -39,7 +39,7 @@ def is_needless(spec: ModelFacts, name: str) -> bool:
 def _refuse(verb: str, names: list[str]) -> None:
     if not names:
         return
-    shown = ", ".join(names[:_SHOWN]) + (", ..." if len(names) > _SHOWN else "")
+    shown = ", ".join(sorted(names)[:_SHOWN]) + (", ..." if len(names) > _SHOWN else "")
     raise ModelError(f"the checkpoint {verb} {_plural(len(names))}: {shown}")
 
 

@@ -7,7 +7,8 @@ import json
 import pytest
 from tiny_models import tiny_model
 
-from octavo.bench import run
+from octavo.base.errors import ModelError
+from octavo.bench import quality, run
 from octavo.bench.report import Timeline, figures, median, table
 from octavo.bench.steps import chart
 from octavo.bench.workloads import Work
@@ -110,3 +111,18 @@ def test_turns_compute_what_is_new(tmp_path, monkeypatch, capsys):
     assert [turn["prompt_tokens"] for turn in turns] == [16 + 116 * i for i in range(10)]
     assert [turn["computed"] for turn in turns] == [16] + [17] * 9
     assert "ratio" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("kind", ["throughput", "steps", "turns", "quality"])
+def test_code_of_a_model_is_fetched_where_it_is_trusted(kind, monkeypatch, capsys):
+    def located(name, code=False):
+        raise ModelError(f"{name}: code {code}")
+
+    monkeypatch.setattr(run, "locate", located)
+    monkeypatch.setattr(quality, "locate", located)
+    assert main(["bench", kind, "--model", "a/b", "--trust-remote-code"]) == 1
+    assert main(["bench", kind, "--model", "a/b"]) == 1
+    assert capsys.readouterr().err.splitlines() == [
+        "octavo: a/b: code True",
+        "octavo: a/b: code False",
+    ]

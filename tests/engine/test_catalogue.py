@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from pathlib import Path
 
@@ -47,8 +48,9 @@ def test_a_folder_and_a_file(tmp_path: Path) -> None:
     file = catalogue.examine(ModelFiles("b", tmp_path / "m.gguf"))
     assert (file.model_type, file.refused) == (
         "qwen3",
-        {"transformers": "reads folders, not GGUF files"},
+        {"transformers": "Transformers reads folders, not GGUF files"},
     )
+    assert folder.runs and file.runs
 
 
 def test_a_folder_without_some_tensors(tmp_path: Path) -> None:
@@ -60,3 +62,20 @@ def test_a_folder_without_some_tensors(tmp_path: Path) -> None:
     found = catalogue.examine(ModelFiles("a", tmp_path))
     assert "lacks" in found.refused["native"] and "lacks" in found.refused["torch"]
     assert found.refused["native"] in str(found)
+
+
+def test_sizes_that_the_kernels_do_not_read(tmp_path: Path) -> None:
+    tiny_model(tmp_path, "deepseek_v3", qk_nope_head_dim=16)
+    found = catalogue.examine(ModelFiles("a", tmp_path))
+    assert "qk_nope_head_dim to be a multiple of 32, got 16" in found.refused.pop("native")
+    assert found.runs and found.refused == {}
+
+
+def test_the_text_part_of_a_model_that_also_sees(tmp_path: Path) -> None:
+    tiny_model(tmp_path, "qwen3")
+    config = tmp_path / "config.json"
+    text = json.loads(config.read_text())
+    config.write_text(json.dumps({"model_type": "paligemma", "text_config": text}))
+    found = catalogue.examine(ModelFiles("a", tmp_path))
+    assert not found.runs
+    assert "a: text part of paligemma, qwen3 (Qwen3)" in str(found)

@@ -15,10 +15,10 @@ from octavo.engine import hardware
 from octavo.engine.resolve import (
     Memory,
     compute_dtype,
-    implementation,
     kv_budget,
     max_model_len,
     quantization,
+    ways,
 )
 from octavo.files.model_files import ModelFiles
 from octavo.models.families import model_spec
@@ -72,13 +72,13 @@ def test_quantization(dtype, wanted, computed_by, found):
     assert quantization(model, computed_by) == found
 
 
-def test_what_computes():
-    assert implementation("auto", "cpu") == "native"
-    assert implementation("auto", "cuda") == "torch"
-    assert implementation("torch", "cpu") == "torch"
+def test_what_may_compute():
+    assert ways("auto", "cpu") == ("native", "torch", "transformers")
+    assert ways("auto", "cuda") == ("torch", "transformers")
+    assert ways("torch", "cpu") == ("torch",)
     with pytest.raises(ConfigError, match="model_impl native is for the CPU"):
-        implementation("native", "cuda")
-    with pytest.raises(ConfigError, match="quantization q8_0 is computed on the CPU only"):
+        ways("native", "cuda")
+    with pytest.raises(ConfigError, match="quantization q8_0 needs the native kernels of the CPU"):
         quantization(ModelSettings(quantization="q8_0"), "torch")
 
 

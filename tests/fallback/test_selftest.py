@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import pytest
 from fallback_models import greedy, load, prompts, saved
 from transformers import CONFIG_MAPPING, Phi3ForCausalLM
@@ -9,10 +11,13 @@ from transformers import CONFIG_MAPPING, Phi3ForCausalLM
 from octavo import SamplingParams
 from octavo.attention.reference import ReferenceAttention
 from octavo.base.errors import ModelError
+from octavo.fallback import model as fallback_model
 from octavo.fallback import packed, shapes
 from octavo.fallback.classes import decoder_class
 from octavo.fallback.selftest import self_test
 
+ORIGINAL = "original_max_position_embeddings"
+LONG = {"rope_type": "longrope"}
 DIFFERS = "logits change where sequences share a step"
 
 
@@ -75,3 +80,16 @@ def test_longrope_is_served_up_to_where_its_factors_would_change(tmp_path):
     params = SamplingParams(temperature=0.0, max_tokens=24, ignore_eos=True)
     found = [o.outputs[0].token_ids for o in llm.generate(asked, params, use_tqdm=False)]
     assert found == [greedy(model, p) for p in asked]
+
+
+@pytest.mark.parametrize("said,longest", [({}, 256), (LONG, 200), ({**LONG, ORIGINAL: 64}, 64)])
+@pytest.mark.parametrize("nested", [False, True])
+def test_the_length_where_long_factors_begin_is_found(said, longest, nested):
+    rope = {"rope_type": "default", "rope_theta": 1e4, **said}
+    parameters = {"full_attention": rope, "sliding_attention": {"rope_type": "default"}}
+    config = SimpleNamespace(
+        max_position_embeddings=256,
+        original_max_position_embeddings=200,
+        rope_parameters=parameters if nested else rope,
+    )
+    assert fallback_model._longest(config) == longest

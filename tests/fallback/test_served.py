@@ -154,6 +154,21 @@ def test_a_checkpoint_that_lacks_tensors_is_refused_before_it_is_read(tmp_path):
         load(tmp_path)
 
 
+def test_misshapen_tensors_are_named_in_one_line(tmp_path, capfd):
+    tiny(tmp_path, "persimmon", hidden_size=32)
+    config = json.loads((tmp_path / "config.json").read_text())
+    config["vocab_size"] += 1
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    with pytest.raises(ModelError) as caught:
+        load(tmp_path)
+    assert str(caught.value) == (
+        "PersimmonForCausalLM cannot be served: the checkpoint has misshapen 2 tensors: "
+        "lm_head.weight [128, 32] instead of [129, 32], "
+        "model.embed_tokens.weight [128, 32] instead of [129, 32]"
+    )
+    assert "LOAD REPORT" not in capfd.readouterr().err
+
+
 @pytest.mark.parametrize(
     "model_type,reason",
     [
@@ -173,7 +188,8 @@ def test_what_cannot_be_paged_is_refused_and_says_why(tmp_path, model_type, reas
 
 def test_an_unknown_type_is_refused(tmp_path):
     (tmp_path / "config.json").write_text(json.dumps({"model_type": "nonesuch"}))
-    with pytest.raises(ModelError, match="nonesuch"):
+    both = r"^'nonesuch' is no .*; Transformers .* knows no model of type 'nonesuch'$"
+    with pytest.raises(ModelError, match=both):
         load(tmp_path, load_format="dummy", model_impl="auto")
 
 
@@ -202,6 +218,14 @@ def test_code_of_a_model_does_not_run_unless_it_is_trusted(odd):
     (folder / "modeling_odd.py").write_text("raise SystemExit('it ran')")
     with pytest.raises(ModelError, match="--trust-remote-code"):
         load(folder)
+
+
+def test_a_config_without_a_vocabulary_is_refused_by_name(odd):
+    folder, _ = odd
+    for file in (folder / "modeling_odd.py", folder / "config.json"):
+        file.write_text(file.read_text().replace("vocab_size", "n_words", 1))
+    with pytest.raises(ModelError, match="config: vocab_size is missing"):
+        load(folder, trust_remote_code=True)
 
 
 def test_code_that_is_trusted_runs_and_is_named(odd, caplog):

@@ -102,9 +102,27 @@ def test_windows_without_layer_types(tmp_path: Path) -> None:
     assert {*windows(off), *windows(absent)} == {None}
 
 
-def test_unknown_architecture_lists_the_known(tmp_path: Path) -> None:
-    with pytest.raises(ModelError, match=r"'gpt9'; known: .*llama, .*qwen3"):
+def test_unknown_architecture_says_where_the_known_are(tmp_path: Path) -> None:
+    with pytest.raises(ModelError, match=r"'gpt9' is no type .*`octavo models` lists"):
         spec_of(tmp_path, model_type="gpt9")
+
+
+def test_a_config_that_says_no_type(tmp_path: Path) -> None:
+    with pytest.raises(ModelError, match="config: model_type is missing"):
+        spec_of(tmp_path, model_type=None)
+    (tmp_path / "config.json").write_text("[1]")
+    with pytest.raises(ModelError, match=r"config\.json must hold a JSON object"):
+        model_spec(ModelFiles("m", tmp_path), "bfloat16")
+
+
+def test_the_text_of_a_model_that_reads_more_is_taken_where_that_is_known_to_be_plain(
+    tmp_path: Path,
+) -> None:
+    seeing = {"text_config": CONFIG, "vision_config": {}}
+    llava = model_spec(folder(tmp_path, {"model_type": "llava", **seeing}), "bfloat16")
+    assert llava == spec_of(tmp_path)
+    with pytest.raises(ModelError, match="paligemma reads more than text"):
+        model_spec(folder(tmp_path, {"model_type": "paligemma", **seeing}), "bfloat16")
 
 
 def test_no_config(tmp_path: Path) -> None:
