@@ -28,13 +28,12 @@ class StateBlocks:
             for g, group in enumerate(layout.groups)
             if group.is_state
         }
-        self._interval = layout.state_interval
-        self._cuts = bool(self.groups) and cache.enabled
+        self._interval = layout.state_interval if self.groups and cache.enabled else None
 
     def until(self, sequence: Sequence, length: int) -> int:
         """How many of a sequence's next `length` tokens to compute, so that its row ends where a
         state is worth keeping: after every interval, and after the prompt."""
-        if not self._cuts:
+        if self._interval is None:
             return length
         start, prompt = sequence.num_computed, sequence.state.prompt_len
         end = start - start % self._interval + self._interval
@@ -63,6 +62,8 @@ class StateBlocks:
     def publish_due(self, sequence: Sequence) -> None:
         """Tell the cache of a sequence's state, if its row has ended where one is worth keeping."""
         computed = sequence.num_computed
+        if self._interval is None:
+            return
         if computed == sequence.state.prompt_len or computed % self._interval == 0:
             self.publish(sequence)
 

@@ -18,7 +18,7 @@ from octavo.engine.engine import Engine
 from octavo.engine.executor import InProcessExecutor
 from octavo.engine.hardware import free_memory
 from octavo.engine.info import EngineInfo
-from octavo.engine.resolve import Memory, kv_budget, max_model_len
+from octavo.engine.resolve import Memory, kv_budget, max_model_len, state_interval
 from octavo.engine.resolved import Resolved, num_threads, resolve
 from octavo.engine.swapping import swap_bytes, swap_store
 from octavo.engine.updates import CurrentWeights
@@ -56,7 +56,6 @@ def build_engine(settings: EngineSettings, files: ModelFiles) -> Engine:
         weight_format=backend.weight_format,
         kv_dtype=plan.kv_dtype,
         max_model_len=longest,
-        max_num_seqs=settings.scheduler.max_num_seqs,
         runner=backend.name,
     )
     info = EngineInfo(
@@ -114,7 +113,7 @@ def _plan_memory(settings: EngineSettings, plan: Resolved, longest: int, swapped
         chunk=settings.scheduler.max_num_batched_tokens,
         longest=longest,
         sequences=settings.scheduler.max_num_seqs,
-        state_interval=settings.cache.state_interval,
+        state_interval=state_interval(settings.cache),
     )
     check_fit(layout, budget, longest)
     return layout

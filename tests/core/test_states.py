@@ -14,9 +14,9 @@ BLOCK, INTERVAL = 4, 8
 PROMPT = list(range(1, 22))  # 21 tokens
 
 
-def world(shape="full state", states=40, **options):
+def world(shape="full state", states=40, running=None, **options):
     settings = {"max_num_seqs": 8, "max_num_batched_tokens": 64} | options
-    return World(layout(100, BLOCK, shape, 2**31, INTERVAL, states), **settings)
+    return World(layout(100, BLOCK, shape, 2**31, INTERVAL, states, running), **settings)
 
 
 def ask(world, name, prompt, max_tokens=2, **options):
@@ -225,6 +225,20 @@ def test_as_many_run_as_there_are_states_for(shape, states, most, caching):
     assert max(seen) == most
     assert [len(ends) for ends in mine.finished.values()] == [1, 2, 3, 4]
     assert mine.scheduler.stats().preemptions_total == 0
+
+
+@pytest.mark.parametrize("shape", ["state", "full state"])
+def test_those_that_run_leave_what_is_kept_for_others(shape):
+    """Though there were states for 5, it was planned for 2, and 6 to be found again."""
+    mine = world(shape, states=10, running=2)
+    ask(mine, "first", PROMPT)  # leaves states after 8, 16, 21 and 22 tokens
+    for i in range(5):
+        mine.add(request(f"r{i}", [30 + i] * 3, 9))
+    for _ in range(4):
+        mine.step()
+    assert mine.scheduler.stats().running == 2
+    prefix = mine.manager.cache.prefix(request("p", PROMPT), PROMPT)
+    assert mine.manager.cache.matcher(prefix, len(PROMPT)).hit().tokens == len(PROMPT)
 
 
 def test_beams_fit_where_each_has_two_states():
