@@ -207,6 +207,22 @@ def test_what_must_be_computed_again_ends_a_row_after_the_prompt_too():
     assert rows == [8, 8, 5, 3, *[1] * 5]
 
 
+@pytest.mark.parametrize("early", [True, "never"])
+def test_a_beam_search_leaves_the_states_of_answers_alone(early):
+    """Not one for each beam of each step, which would flush what others left."""
+    mine = world(states=20)
+    ask(mine, "a", PROMPT)
+    beams = {"n": 3, "use_beam_search": True, "early_stopping": early}
+    mine.add(request("beams", [50, 51, 52], 30, beams))
+    mine.drain()
+    answers = mine.outputs["beams"]
+    assert max(len(answer) for answer in answers.values()) > 12
+    assert ask(mine, "b", [*PROMPT, 60])[0] == 21
+    for i, answer in answers.items():
+        said = [50, 51, 52, *answer]
+        assert ask(mine, f"next {i}", [*said, 61], 1)[0] == len(said) - 1
+
+
 # ---- few states ----
 
 
