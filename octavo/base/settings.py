@@ -106,8 +106,8 @@ class CacheSettings:
     )
     state_interval: int | None = option(
         None,
-        "tokens after which a recurrent state is kept for equal prefixes, a multiple of block_size; "
-        f"default: {STATE_INTERVAL}, or the next multiple",
+        "tokens after which a recurrent state is kept for equal prefixes: a multiple of "
+        f"block_size; default: {STATE_INTERVAL} or the next multiple",
         least=1,
     )
     prefix_index: str = option(

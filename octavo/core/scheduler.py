@@ -168,12 +168,14 @@ class Scheduler:
         return [Move(*named) for named in self._manager.cache.named()]
 
     def stats(self) -> EngineStats:
-        pools = self._manager.pools
+        attention, states = self._manager.attention_pools, self._manager.states.groups.values()
         return EngineStats(
             running=len(self._roster.running),
             waiting=len(self._roster.waiting),
-            kv_blocks_used=sum(pool.num_used for pool in pools),
-            kv_blocks=sum(pool.num_blocks - 1 for pool in pools),
+            kv_blocks_used=sum(pool.num_used for pool in attention),
+            kv_blocks=sum(pool.num_blocks - 1 for pool in attention),
+            states_used=sum(pool.num_used for pool in states),
+            states=sum(pool.num_blocks - 1 for pool in states),
             preemptions_total=self._preemptions,
             kv_copies_total=self._copies,
             prefix_query_tokens_total=self._query_tokens,

@@ -47,7 +47,7 @@ def build_engine(settings: EngineSettings, files: ModelFiles) -> Engine:
     plan = resolve(settings, files)
     spec, backend = plan.spec, plan.backend
     longest = max_model_len(settings.model.max_model_len, spec)
-    swapped = swap_bytes(settings.cache)
+    swapped = swap_bytes(settings.cache, plan.device, spec.kv_groups)
     layout = _plan_memory(settings, plan, longest, swapped)
     table = memory_table(
         spec,
@@ -83,7 +83,7 @@ def _join(settings: EngineSettings, plan: Resolved, info: EngineInfo, swapped: i
     weights = CurrentWeights.of(plan.spec, backend.checkpoint, num_threads(settings))
     make = partial(backend.load, layout, plan.kv_dtype, watch)
     runner = make(weights.checkpoint)
-    store = swap_store(cache, plan.device)
+    store = swap_store(cache)
     root = {
         "model": sha256(repr(plan.spec).encode()).hexdigest(),
         "kernels": backend.kernels(),

@@ -90,7 +90,19 @@ def test_the_next_turn_computes_what_follows_the_answer_or_the_prompt(shape):
     assert len(said) == 27
     assert ask(mine, "b", [*said, 50, 51])[0] == 26  # the last token drawn was never computed
     assert ask(mine, "c", [*PROMPT, 60, 61])[0] == 21
-    assert ask(mine, "d", PROMPT) == (16, "cold")
+    assert ask(mine, "d", PROMPT) == (16, "cold" if shape == "state" else "state")
+
+
+@pytest.mark.parametrize("length", range(9, 25))
+def test_why_a_prompt_that_came_before_is_not_found_whole(length):
+    """All its tokens are there: it did not diverge, wherever in a block it ends."""
+    mine = world()
+    prompt = list(range(1, length + 1))
+    ask(mine, "a", prompt, 9)
+    kept = (length - 1) // INTERVAL * INTERVAL
+    assert ask(mine, "b", prompt) == (kept, None if kept == length - 1 else "state")
+    assert ask(mine, "c", [*prompt[:-1], 99, 98]) == (kept, "diverged")
+    assert ask(mine, "d", [*prompt[:kept], 97]) == (kept, None)
 
 
 @pytest.mark.parametrize("index", ["hash", "radix"])
@@ -148,17 +160,6 @@ def test_states_are_given_up_in_the_order_of_use():
     assert list(pool.free_blocks())[-4:-1] == [kept[1], kept[2], kept[0]]
     ask(mine, "c", [70 + i for i in range(80)], 1)
     assert ask(mine, "d", [*PROMPT, 5]) == (0, "evicted")
-
-
-@pytest.mark.parametrize("states,hit,loaded", [(40, 24, True), (3, 0, False)])
-def test_blocks_come_back_from_swap_only_to_a_state(states, hit, loaded):
-    kv = layout(10, BLOCK, "full state", 64, INTERVAL, states)
-    mine = World(kv, swap=10_000, pace=1.0, max_num_seqs=1, max_num_batched_tokens=64)
-    prompt = list(range(1, 30))
-    ask(mine, "a", prompt)
-    ask(mine, "b", [90] * 38)
-    assert ask(mine, "c", prompt)[0] == hit
-    assert (mine.num_loaded > 0) == loaded
 
 
 # ---- sharing ----

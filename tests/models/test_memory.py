@@ -224,7 +224,7 @@ def test_kept_states_give_way_to_what_one_sequence_needs() -> None:
         layout = kv_layout(groups, 16, one + more, longest=512, sequences=1, state_interval=16)
         check_fit(layout, one + more, 512)
         assert layout.pools[1].num_blocks == 3 + kept
-    with pytest.raises(CapacityError, match="8.09 KiB of KV cache, which has 8.08 KiB"):
+    with pytest.raises(CapacityError, match=r"8.09 KiB of KV cache, which has 8.08 KiB"):
         check_fit(kv_layout(groups, 16, one - 10, longest=512, state_interval=16), one - 10, 512)
 
 
