@@ -95,6 +95,10 @@ class PrefixCache:
         if self.enabled and self._states[group].publish(prefix, tokens, block):
             self._published(group, block, prefix.digest(tokens // self._layout.block_size))
 
+    def has_state(self, group: int, prefix: Prefix, tokens: int) -> bool:
+        """Whether the state after exactly so many tokens of a prefix can be found."""
+        return self._states[group].holds(prefix, tokens)
+
     def tokens(self, group: int, block: int) -> int:
         """How many of the first tokens in a block of attention can be found."""
         return self._indexes[group].tokens(block)

@@ -63,6 +63,20 @@ def test_a_budget_in_between_moves_no_end():
     assert [lengths(plan) for plan in plans[:4]] == [[8, 6], [8, 2], [5, 8], [1, 6]]
 
 
+def test_a_prompt_that_came_before_ends_a_row_before_its_last_token():
+    """Once: the third finds the state there."""
+    mine = world()
+    rows = []
+    for name in "abc":
+        mine.add(request(name, PROMPT, 1))
+        rows.append([])
+        while mine.scheduler.has_work:
+            plan = mine.plan()
+            rows[-1] += lengths(plan)
+            mine.finish(plan, [7])
+    assert rows == [[8, 8, 5], [4, 1], [1]]
+
+
 def test_rows_are_not_cut_where_nothing_is_kept():
     mine = world(prefix_caching=False)
     mine.add(request("a", PROMPT))
@@ -100,9 +114,10 @@ def test_why_a_prompt_that_came_before_is_not_found_whole(length):
     prompt = list(range(1, length + 1))
     ask(mine, "a", prompt, 9)
     kept = (length - 1) // INTERVAL * INTERVAL
-    assert ask(mine, "b", prompt) == (kept, None if kept == length - 1 else "state")
-    assert ask(mine, "c", [*prompt[:-1], 99, 98]) == (kept, "diverged")
-    assert ask(mine, "d", [*prompt[:kept], 97]) == (kept, None)
+    assert ask(mine, "b", [*prompt[:-1], 99, 98]) == (kept, "diverged")
+    assert ask(mine, "c", [*prompt[:kept], 97]) == (kept, None)
+    assert ask(mine, "d", prompt) == (kept, None if kept == length - 1 else "state")
+    assert ask(mine, "e", prompt) == (length - 1, None)
 
 
 @pytest.mark.parametrize("index", ["hash", "radix"])
