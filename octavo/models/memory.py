@@ -160,8 +160,8 @@ class _Cut:
         return self.size(blocks, running, self.kept(blocks))
 
     def can_run(self, sequences: int, budget: int) -> bool:
-        """Whether there is memory for so many of the longest sequences; or their states leave half
-        of it, and room for one of these."""
+        """Whether there is memory for so many of the longest sequences and what is kept of them; or
+        their states leave half of it, and room for one of these."""
         if self.size_with_kept(sequences * self._longest, sequences) <= budget:
             return True
         half = 4 * sequences * self.state_bytes <= budget
