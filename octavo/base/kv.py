@@ -21,8 +21,6 @@ from typing import Literal
 
 import msgspec
 
-from octavo.base.settings import STATE_INTERVAL
-
 KVKind = Literal["full", "window", "chunked", "state"]
 
 
@@ -81,7 +79,10 @@ class KVLayout(msgspec.Struct, frozen=True, kw_only=True):
     groups: tuple[KVGroup, ...]
     pools: tuple[Pool, ...]
     chunk: int = 2**31  # tokens
-    state_interval: int = STATE_INTERVAL  # tokens after which a state is kept to be found again
+    # How many may run at once, whatever their length: of the states two for each of these, all
+    # others are kept to be found again.
+    most_sequences: int = 2**31
+    state_interval: int | None = None  # tokens after which a state is kept; None: none is
 
     @property
     def total_bytes(self) -> int:
@@ -90,12 +91,6 @@ class KVLayout(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def state_pools(self) -> list[Pool]:
         return [pool for pool in self.pools if self.groups[pool.groups[0]].is_state]
-
-    @property
-    def most_sequences(self) -> int:
-        """How many may run at once, whatever their length: each has room for two states."""
-        usable = (pool.num_blocks - 1 for pool in self.state_pools)
-        return min(usable, default=2**31) // 2
 
     def blocks_for(self, num_tokens: int) -> list[int]:
         """By pool, the blocks that one sequence of `num_tokens` holds at once, at most."""
@@ -107,6 +102,8 @@ class KVLayout(msgspec.Struct, frozen=True, kw_only=True):
 
     def fits_together(self, sequences: int, num_tokens: int, shared: int) -> bool:
         """Whether so many sequences of `num_tokens` fit that have the first `shared` in common."""
+        if sequences > self.most_sequences:
+            return False
         one = self.blocks_for(num_tokens)
         common = [
             sum(shared // self.block_size for g in pool.groups if self._keeps_all(g))
@@ -120,7 +117,8 @@ class KVLayout(msgspec.Struct, frozen=True, kw_only=True):
     def sequences(self, num_tokens: int) -> int:
         """How many sequences of `num_tokens` fit at once."""
         each = self.blocks_for(num_tokens)
-        return min((p.num_blocks - 1) // n for p, n in zip(self.pools, each, strict=True))
+        fit = min((p.num_blocks - 1) // n for p, n in zip(self.pools, each, strict=True))
+        return min(fit, self.most_sequences)
 
     def _keeps_all(self, group: int) -> bool:
         return self.groups[group].window is None and not self.groups[group].is_state

@@ -33,7 +33,9 @@ class EngineStats(msgspec.Struct, frozen=True, kw_only=True):
     running: int = 0
     waiting: int = 0
     kv_blocks_used: int = 0  # referenced by a table; free but cached blocks do not count
-    kv_blocks: int = 0  # all usable blocks
+    kv_blocks: int = 0  # all usable blocks of attention
+    states_used: int = 0  # recurrent ones of sequences; those kept to be found do not count
+    states: int = 0  # all usable ones
     preemptions_total: int = 0
     kv_copies_total: int = 0  # blocks copied, to be written or as the beginning of a prompt
     prefix_query_tokens_total: int = 0

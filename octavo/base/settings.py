@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from _typeshed import DataclassInstance
 
 T = TypeVar("T", bound="DataclassInstance")
-STATE_INTERVAL = 512  # tokens, unless told
+STATE_INTERVAL = 512  # tokens, unless told; up to a multiple of the block size
 TYPES: dict[str, type] = {"int": int, "float": float, "str": str, "bool": bool}
 
 
@@ -104,9 +104,10 @@ class CacheSettings:
     kv_swap_dir: str | None = option(
         None, "folder of that tier, for the next start too; default: host memory"
     )
-    state_interval: int = option(
-        STATE_INTERVAL,
-        "tokens after which a recurrent state is kept for equal prefixes; a multiple of block_size",
+    state_interval: int | None = option(
+        None,
+        "tokens after which a recurrent state is kept for equal prefixes: a multiple of "
+        f"block_size; default: {STATE_INTERVAL} or the next multiple",
         least=1,
     )
     prefix_index: str = option(

@@ -35,7 +35,8 @@ class Hypothesis:
 
 
 class BeamSearch:
-    """The search of one request. `beams` live; it is `done` when `hypotheses` are final."""
+    """The search of one request. `beams` live; it is `done` when `hypotheses` are final; `stopped`
+    are the beams before these that a hypothesis continues, by index."""
 
     def __init__(self, request: Request) -> None:
         params = request.params
@@ -48,6 +49,7 @@ class BeamSearch:
         self._stops = frozenset((*request.eos_token_ids, *params.stop_ids))
         self.beams = [Beam(0.0, [], [])]
         self.hypotheses: list[Hypothesis] = []  # the best first
+        self.stopped: set[int] = set()
         self.done = False
 
     @property
@@ -67,9 +69,11 @@ class BeamSearch:
         best = nlargest(self.num_logprobs, found, key=itemgetter(0))
         last = len(self.beams[0].token_ids) + 1 >= self._max_tokens
         ended = [last or token in self._stops for *_, token in best]
+        self.stopped.clear()
         for (total, i, rank, _), stops in zip(best[: self._width], ended, strict=False):
             if stops:
                 self._add(self._continue(self.beams[i], drawn[i], rank, total))
+                self.stopped.add(i)
         self.hypotheses = self.hypotheses[: self._width]
         on = [one for one, stops in zip(best, ended, strict=True) if not stops][: self._width]
         self.beams = [

@@ -69,8 +69,8 @@ def _search(
     for child, parent in enumerate(parents if not search.done else ()):
         beam = roster.fork(old[parent], child)
         beam.token_ids.append(search.beams[child].token_ids[-1])
-    for beam in old:
-        roster.finish(beam)
+    for i, beam in enumerate(old):  # what only passes on to others is found in them
+        roster.finish(beam, written=i in search.stopped)
     return _hypotheses(state, search, epoch) if search.done else []
 
 

@@ -27,7 +27,7 @@ class KVManager:
         root: all that KV depends on besides tokens and the request, by name.
         prefix_caching: whether content is published and looked for.
         prefix_index: "hash" or "radix".
-        swap: what the swap tier holds, if there is one.
+        swap: what the swap tier holds, if there is one; not where states are kept.
         blank: called with (pool, block) whose content nobody can find any more.
     """
 
@@ -40,6 +40,7 @@ class KVManager:
         swap: SwapDirectory | None = None,
         blank: Callable[[int, int], None] = lambda pool, block: None,
     ) -> None:
+        assert swap is None or not layout.state_pools, "blocks would come back without their states"
         self._moves = Moves(swap)
         self.cache = PrefixCache(layout, root, prefix_caching, prefix_index, self._moves, blank)
         self.block_size = layout.block_size
@@ -50,6 +51,8 @@ class KVManager:
         self._number_of = [layout.pool_of(g) for g in range(len(layout.groups))]  # of the pool
         self._pool_of = [self.pools[p] for p in self._number_of]
         self._attention = [g for g, group in enumerate(self._groups) if not group.is_state]
+        state_pools = self.states.groups.values()
+        self.attention_pools = [pool for pool in self.pools if pool not in state_pools]
         self._windows = [(g, group) for g, group in enumerate(self._groups) if group.window]
         self._holders: dict[int, Sequence] = {}  # sequences that have blocks
 

@@ -81,9 +81,13 @@ class Matcher:
         for block in range(after, last + 1):
             yield self._prefix.digest(block)
 
+    def lacks_state(self, tokens: int) -> bool:
+        """Whether attention accepts more than these, so that only a state was missing."""
+        return bool(self._full_first) and tokens < self._reach
+
     def diverges(self) -> bool:
         """Whether the cache holds other tokens behind those that attention accepts."""
-        if not self._full_first:
+        if not self._full_first or self._reach == self._most:
             return False
         group = self._full_first[0]
         block, inside = divmod(self._reach, self._size)

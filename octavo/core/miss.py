@@ -11,7 +11,7 @@ from collections import OrderedDict
 from collections.abc import Iterable, Mapping
 from typing import Literal
 
-Miss = Literal["cold", "diverged", "evicted", "salt", "adapter", "epoch", "disabled"]
+Miss = Literal["cold", "diverged", "evicted", "state", "salt", "adapter", "epoch", "disabled"]
 MEMORY = 2**14  # entries of each kind
 _ROOTS: tuple[Miss, ...] = ("epoch", "adapter", "salt")  # what a prompt's root may differ in
 
@@ -57,13 +57,17 @@ class Misses:
         hit: int,
         missing: Iterable[bytes],
         diverged: bool,
+        stateless: bool,
     ) -> Miss:
         """`hit`: tokens found; `missing`: digests of blocks, one of which would have been the next;
-        `diverged`: the cache goes on with other tokens."""
+        `diverged`: the cache goes on with other tokens; `stateless`: it goes on with the same ones,
+        but no state was kept behind these."""
         if any(self._evicted.get(digest) is not None for digest in missing):
             return "evicted"
         if diverged:
             return "diverged"
+        if stateless:
+            return "state"
         before = self._began.get(_key(owner, run)) if hit == 0 else None
         if before is None:
             return "cold"

@@ -95,6 +95,10 @@ class PrefixCache:
         if self.enabled and self._states[group].publish(prefix, tokens, block):
             self._published(group, block, prefix.digest(tokens // self._layout.block_size))
 
+    def has_state(self, group: int, prefix: Prefix, tokens: int) -> bool:
+        """Whether the state after exactly so many tokens of a prefix can be found."""
+        return self._states[group].holds(prefix, tokens)
+
     def tokens(self, group: int, block: int) -> int:
         """How many of the first tokens in a block of attention can be found."""
         return self._indexes[group].tokens(block)
@@ -126,6 +130,7 @@ class PrefixCache:
                 hit=hit,
                 missing=matcher.missing(hit),
                 diverged=matcher.diverges(),
+                stateless=matcher.lacks_state(hit),
             )
         self._misses.began(request.owner, run, root)
         return miss
@@ -138,8 +143,7 @@ class PrefixCache:
 
     def named(self) -> list[tuple[int, int, str]]:
         """Pool, block and name of each full block that the swap tier lacks."""
-        full = ((at, name) for at, name in self._names.items() if name[0] in self._indexes)
-        named = ((*at, swap_name(*name)) for at, name in full)
+        named = ((*at, swap_name(*name)) for at, name in self._names.items())
         return [(pool, block, name) for pool, block, name in named if not self._moves.has(name)]
 
     def _root_of(self, request: Request) -> Mapping[str, str]:
@@ -171,11 +175,10 @@ class PrefixCache:
             self._fresh[pool].add(block)
 
     def _gone(self, pool: int, block: int) -> None:
-        """A block's content is given up. The swap tier keeps no states."""
+        """A block's content is given up."""
         group, digest = self._names.pop((pool, block), (0, b""))
         if digest:
             self._misses.evicted(digest)
-        if digest and group in self._indexes:
             size = self._layout.pools[pool].page_bytes
             self._moves.save(pool, block, swap_name(group, digest), size)
         self.blank(pool, block)

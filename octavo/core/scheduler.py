@@ -16,6 +16,7 @@ from octavo.base.output import Delta, EngineStats
 from octavo.base.plan import Move, NewSequence, Row, StepPlan, StepResult
 from octavo.base.request import Request
 from octavo.base.settings import SchedulerSettings
+from octavo.core.admission import Admission
 from octavo.core.draws import take_all
 from octavo.core.kv_manager import KVManager
 from octavo.core.policies import QUEUE_ORDERS, VICTIMS
@@ -36,14 +37,14 @@ class Scheduler:
     def __init__(self, settings: SchedulerSettings, manager: KVManager) -> None:
         self._settings = settings
         self._manager = manager
-        self._order = QUEUE_ORDERS[settings.policy]()
+        order = QUEUE_ORDERS[settings.policy]()
         self._victim = VICTIMS[settings.victim]()
         reserve = settings.admission == "whole"
-        self._most = min(settings.max_num_seqs, manager.states.most_sequences)
-        self._roster = Roster(manager, self._order, self._most, reserve)
+        most = min(settings.max_num_seqs, manager.states.most_sequences)
+        self._roster = Roster(manager, order, most, reserve)
+        self._admission = Admission(self._roster, manager, order, most, settings.watermark)
         self._steps = 0
         self._begun_loading: list[Sequence] = []  # in the step that is planned
-        self._admits: Literal["all", "begun", "nobody"] = "all"
         self._preemptions = 0
         self._copies = 0
         self._query_tokens = 0
@@ -87,11 +88,11 @@ class Scheduler:
     @contextmanager
     def admitting(self, whom: Literal["begun", "nobody"]) -> Iterator[None]:
         """Meanwhile newcomers wait, or everybody does."""
-        self._admits = whom
+        self._admission.whom = whom
         try:
             yield
         finally:
-            self._admits = "all"
+            self._admission.whom = "all"
 
     def abort_begun(self) -> list[Delta]:
         """End every request that has begun."""
@@ -168,12 +169,14 @@ class Scheduler:
         return [Move(*named) for named in self._manager.cache.named()]
 
     def stats(self) -> EngineStats:
-        pools = self._manager.pools
+        attention, states = self._manager.attention_pools, self._manager.states.groups.values()
         return EngineStats(
             running=len(self._roster.running),
             waiting=len(self._roster.waiting),
-            kv_blocks_used=sum(pool.num_used for pool in pools),
-            kv_blocks=sum(pool.num_blocks - 1 for pool in pools),
+            kv_blocks_used=sum(pool.num_used for pool in attention),
+            kv_blocks=sum(pool.num_blocks - 1 for pool in attention),
+            states_used=sum(pool.num_used for pool in states),
+            states=sum(pool.num_blocks - 1 for pool in states),
             preemptions_total=self._preemptions,
             kv_copies_total=self._copies,
             prefix_query_tokens_total=self._query_tokens,
@@ -226,7 +229,7 @@ class Scheduler:
     def _admit(self, budget: int, new: list[NewSequence], rows: list[Row]) -> None:
         """Start waiting sequences in order, each only if memory for it is free."""
         while self._roster.waiting and budget > 0:
-            sequence = self._next()
+            sequence = self._admission.next()
             if sequence is None or not self._find_room(sequence):
                 return
             self._roster.waiting.first(1)[0].times_passed += 1  # or its own, which counts no more
@@ -242,40 +245,15 @@ class Scheduler:
             rows.append(self._row(sequence, length, new))
             budget -= length
 
-    def _next(self) -> Sequence | None:
-        """Who starts next: a beam that others wait for, else as the policy says."""
-        for running in self._roster.running:
-            if running.is_idle:
-                for beam in running.state.alive.values():
-                    if beam in self._roster.waiting:
-                        return beam
-        if self._admits == "all":
-            first = self._roster.waiting.first(self._order.width)
-            return self._order.pick(first, self._manager.count_hit)
-        everyone = (
-            self._roster.waiting.first(len(self._roster.waiting)) if self._admits == "begun" else []
-        )
-        return next((s for s in everyone if s.state.has_begun), None)
-
     def _find_room(self, sequence: Sequence) -> bool:
-        """Admit a waiting sequence, if there is a place for it and memory. Where all that run wait
-        for beams that wait, the last of another request gives way."""
-        while True:
-            idle = all(running.is_idle for running in self._roster.running)
-            taken = sum(self._slots_of(running) for running in self._roster.running)
-            if taken + self._slots_of(sequence) <= self._most and (
-                self._manager.admit(sequence, 0.0 if idle else self._settings.watermark)
-            ):
-                return True
-            if not idle or not self._roster.running:
+        """Admit a waiting sequence, at the cost of those in its way, if there are any."""
+        while not self._admission.admit(sequence):
+            victims = self._admission.in_the_way(sequence)
+            if not victims:
                 return False
-            others = [s for s in self._roster.running if s.state is not sequence.state]
-            # Beams that wait for this one alone may hold a second copy of what they share.
-            for victim in others[-1:] or list(self._roster.running):
+            for victim in victims:
                 self._preempt(victim)
-
-    def _slots_of(self, sequence: Sequence) -> int:
-        return min(1 + sequence.state.unborn, self._most)
+        return True
 
     def _count_hit(self, sequence: Sequence) -> None:
         """Resumed sequences find their own blocks again; that is no hit worth counting."""

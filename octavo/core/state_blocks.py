@@ -28,18 +28,20 @@ class StateBlocks:
             for g, group in enumerate(layout.groups)
             if group.is_state
         }
-        self._interval = layout.state_interval
-        self._cuts = bool(self.groups) and cache.enabled
+        self._interval = layout.state_interval if self.groups and cache.enabled else None
 
     def until(self, sequence: Sequence, length: int) -> int:
         """How many of a sequence's next `length` tokens to compute, so that its row ends where a
-        state is worth keeping: after every interval, and after the prompt."""
-        if not self._cuts:
+        state is worth keeping: after every interval, and after the prompt; of a prompt that came
+        before, for the next time, without its last token too, which is always computed."""
+        if self._interval is None:
             return length
         start, prompt = sequence.num_computed, sequence.state.prompt_len
         end = start - start % self._interval + self._interval
         if start < prompt:
             end = min(end, prompt)
+        if start < prompt - 1 and self._came_before(sequence):
+            end = min(end, prompt - 1)
         return min(length, end - start)
 
     def extend(self, sequence: Sequence) -> None:
@@ -62,8 +64,10 @@ class StateBlocks:
 
     def publish_due(self, sequence: Sequence) -> None:
         """Tell the cache of a sequence's state, if its row has ended where one is worth keeping."""
-        computed = sequence.num_computed
-        if computed == sequence.state.prompt_len or computed % self._interval == 0:
+        if self._interval is None:
+            return
+        computed, prompt = sequence.num_computed, sequence.state.prompt_len
+        if computed in (prompt - 1, prompt) or computed % self._interval == 0:
             self.publish(sequence)
 
     def publish(self, sequence: Sequence) -> None:
@@ -71,3 +75,7 @@ class StateBlocks:
         for g in self.groups if sequence.num_computed else ():
             state = sequence.tables[g][-1]
             self._cache.publish_state(g, sequence.prefix, sequence.num_computed, state)
+
+    def _came_before(self, sequence: Sequence) -> bool:
+        prompt = sequence.state.prompt_len
+        return all(self._cache.has_state(g, sequence.prefix, prompt) for g in self.groups)

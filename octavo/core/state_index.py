@@ -33,13 +33,18 @@ class StateIndex:
         full, inside = divmod(tokens, prefix.block_size)
         if inside and full in prefix.keys:
             return False
-        name = prefix.digest(full), prefix.run(full, inside)
-        if name[1] in self._tails.get(name[0], ()):
+        if self.holds(prefix, tokens):
             return False
+        name = prefix.digest(full), prefix.run(full, inside)
         assert holder not in self._names, f"state {holder} is of other tokens"
         self._tails.setdefault(name[0], {})[name[1]] = holder
         self._names[holder] = name
         return True
+
+    def holds(self, prefix: Prefix, tokens: int) -> bool:
+        """Whether the state after exactly the first `tokens` ones is known."""
+        full, inside = divmod(tokens, prefix.block_size)
+        return prefix.run(full, inside) in self._tails.get(prefix.digest(full), ())
 
     def longest(self, prefix: Prefix, most: int, besides: Container[int] = ()) -> tuple[int, int]:
         """Tokens of the longest prefix whose state is known, `most` at most, and its block; (0, 0)

@@ -18,7 +18,7 @@ from octavo.engine.engine import Engine
 from octavo.engine.executor import InProcessExecutor
 from octavo.engine.hardware import free_memory
 from octavo.engine.info import EngineInfo
-from octavo.engine.resolve import Memory, kv_budget, max_model_len
+from octavo.engine.resolve import Memory, kv_budget, max_model_len, state_interval
 from octavo.engine.resolved import Resolved, num_threads, resolve
 from octavo.engine.swapping import swap_bytes, swap_store
 from octavo.engine.updates import CurrentWeights
@@ -47,7 +47,7 @@ def build_engine(settings: EngineSettings, files: ModelFiles) -> Engine:
     plan = resolve(settings, files)
     spec, backend = plan.spec, plan.backend
     longest = max_model_len(settings.model.max_model_len, spec)
-    swapped = swap_bytes(settings.cache)
+    swapped = swap_bytes(settings.cache, plan.device, spec.kv_groups)
     layout = _plan_memory(settings, plan, longest, swapped)
     table = memory_table(
         spec,
@@ -56,7 +56,6 @@ def build_engine(settings: EngineSettings, files: ModelFiles) -> Engine:
         weight_format=backend.weight_format,
         kv_dtype=plan.kv_dtype,
         max_model_len=longest,
-        max_num_seqs=settings.scheduler.max_num_seqs,
         runner=backend.name,
     )
     info = EngineInfo(
@@ -84,7 +83,7 @@ def _join(settings: EngineSettings, plan: Resolved, info: EngineInfo, swapped: i
     weights = CurrentWeights.of(plan.spec, backend.checkpoint, num_threads(settings))
     make = partial(backend.load, layout, plan.kv_dtype, watch)
     runner = make(weights.checkpoint)
-    store = swap_store(cache, plan.device)
+    store = swap_store(cache)
     root = {
         "model": sha256(repr(plan.spec).encode()).hexdigest(),
         "kernels": backend.kernels(),
@@ -114,7 +113,7 @@ def _plan_memory(settings: EngineSettings, plan: Resolved, longest: int, swapped
         chunk=settings.scheduler.max_num_batched_tokens,
         longest=longest,
         sequences=settings.scheduler.max_num_seqs,
-        state_interval=settings.cache.state_interval,
+        state_interval=state_interval(settings.cache),
     )
     check_fit(layout, budget, longest)
     return layout

@@ -213,7 +213,8 @@ class AsyncEngine:
     def end_streams(self, why: str) -> None:
         """Every stream, and every later request, raises EngineDeadError."""
         self.dead = self.dead or why
-        self.stats = msgspec.structs.replace(self.stats, running=0, waiting=0, kv_blocks_used=0)
+        nothing = {"running": 0, "waiting": 0, "kv_blocks_used": 0, "states_used": 0}
+        self.stats = msgspec.structs.replace(self.stats, **nothing)
         for stream in self._streams.values():
             stream.queue.put_nowait(None)
 

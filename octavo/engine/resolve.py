@@ -6,10 +6,10 @@ from collections.abc import Collection
 from dataclasses import dataclass
 
 from octavo.base.errors import CapacityError, ConfigError
-from octavo.base.settings import CacheSettings, EngineSettings, ModelSettings
+from octavo.base.settings import STATE_INTERVAL, CacheSettings, EngineSettings, ModelSettings
 from octavo.base.units import parse_bytes, show_bytes
 from octavo.models.facts import ModelFacts
-from octavo.models.memory import kv_bytes_for
+from octavo.models.memory import blocks_for, kv_bytes_for
 
 KV_SHARE = {"cpu": 0.5, "cuda": 0.85}  # of what the weights leave free, unless told
 
@@ -60,6 +60,16 @@ def compute_dtype(model: ModelSettings, checkpoint: str, fast: Collection[str]) 
 def kv_dtype(cache: CacheSettings, computed: str) -> str:
     """What the KV cache is kept in, by a model that computes in `computed`."""
     return computed if cache.kv_dtype == "auto" else cache.kv_dtype
+
+
+def state_interval(cache: CacheSettings) -> int | None:
+    """Tokens after which a recurrent state is kept to be found again: the ends of blocks, unless
+    told. None where nothing is looked for."""
+    if not cache.prefix_caching:
+        return None
+    if cache.state_interval is not None:
+        return cache.state_interval
+    return blocks_for(STATE_INTERVAL, cache.block_size) * cache.block_size
 
 
 def quantization(model: ModelSettings, implementation: str) -> str:
@@ -133,5 +143,5 @@ def _most(settings: EngineSettings, spec: ModelFacts, longest: int) -> int:
         longest,
         sequences=scheduler.max_num_seqs,
         chunk=min(scheduler.max_num_batched_tokens, longest),
-        state_interval=settings.cache.state_interval,
+        state_interval=state_interval(settings.cache),
     )

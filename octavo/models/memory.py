@@ -18,14 +18,13 @@ import msgspec
 
 from octavo.base.errors import CapacityError, ConfigError
 from octavo.base.kv import KVGroup, KVLayout, Pool
-from octavo.base.settings import STATE_INTERVAL
 from octavo.base.units import show_bytes
 from octavo.models.spec import ModelSpec
 
 ITEMSIZE = {"float32": 4, "float16": 2, "bfloat16": 2, "int8": 1}  # bytes
 KV_SCALE_BYTES = {"int8": 4}  # of the scale that a token's K, and its V, has in each KV head
 UNBOUNDED = 2**31  # tokens
-FEW_STATES = 4  # kept to be found again, at least
+FEW_STATES = 4  # kept to be found again, at least, if there is room
 MOST_PADDING = 0.05  # of a page's bytes that may lie idle so that there are fewer groups
 
 
@@ -51,14 +50,15 @@ def kv_bytes_for(
     *,
     sequences: int = 1,
     chunk: int = UNBOUNDED,
-    state_interval: int = STATE_INTERVAL,
+    state_interval: int | None = None,
 ) -> int:
     """Bytes of a layout that holds so many sequences of `num_tokens` each, null blocks included.
 
-    `chunk`: tokens of a sequence that one step computes, at most.
+    `chunk`: tokens of a sequence that one step computes, at most; `state_interval`: tokens of these
+    after which a state is kept too.
     """
     cut = _Cut(equal_pages(groups), block_size, chunk, num_tokens, state_interval)
-    return cut.size(sequences * blocks_for(num_tokens, block_size), sequences)
+    return cut.size_with_kept(sequences * blocks_for(num_tokens, block_size), sequences)
 
 
 def kv_layout(
@@ -69,17 +69,18 @@ def kv_layout(
     chunk: int = UNBOUNDED,
     longest: int = UNBOUNDED,
     sequences: int = 1,
-    state_interval: int = STATE_INTERVAL,
+    state_interval: int | None = None,
 ) -> KVLayout:
     """Cut `budget_bytes` into as many blocks as it holds. Each pool has one null block.
 
     Where states are kept, two for each sequence that runs come first; if not all of these fit with
     the longest length, for no more sequences than take half of the budget and leave room for one
     of that length. Then come blocks of attention, and a state for every `state_interval` tokens in
-    them.
+    them; but these leave room for one sequence of the longest length, too.
 
     `chunk`: tokens of a sequence that one step computes, at most; `longest`: tokens of one
-    sequence, at most; `sequences`: that run at once, at most.
+    sequence, at most; `sequences`: that run at once, at most; `state_interval`: None where no state
+    is to be found again.
 
     Raises:
         CapacityError: not even one block per group fits.
@@ -87,7 +88,7 @@ def kv_layout(
     """
     chunk = min(chunk, longest)
     cut = _Cut(equal_pages(groups), block_size, chunk, longest, state_interval)
-    if cut.state_bytes and state_interval % block_size:
+    if cut.states and state_interval is not None and state_interval % block_size:
         raise ConfigError(
             f"state_interval must be a multiple of block_size ({block_size}), got {state_interval}"
         )
@@ -97,12 +98,15 @@ def kv_layout(
             f"the KV cache needs at least {show_bytes(least)} for {cut.least()}, but has "
             f"{show_bytes(budget_bytes)}; use --kv-memory {_setting(least)}"
         )
-    running = _largest(sequences, lambda n: n == 1 or cut.can_run(n, budget_bytes))
+    running = UNBOUNDED
+    if cut.states:
+        running = _largest(sequences, lambda n: n == 1 or cut.can_run(n, budget_bytes))
     return KVLayout(
         block_size=block_size,
         groups=cut.groups,
         pools=cut.pools(budget_bytes, running),
         chunk=chunk,
+        most_sequences=running,
         state_interval=state_interval,
     )
 
@@ -117,7 +121,7 @@ class _Cut:
         block_size: int,
         chunk: int,
         longest: int,
-        state_interval: int,
+        state_interval: int | None,
     ) -> None:
         self.groups = groups
         self.pages = _by_page(groups, block_size)
@@ -137,22 +141,28 @@ class _Cut:
             for members in self.pages.values()
         ]
 
-    def num_states(self, blocks: int, running: int) -> int:
-        """Of each state group, the null block included: two for each sequence, and one for every
-        interval of tokens, but for no more bytes than attention keeps of the same tokens."""
+    def kept(self, blocks: int) -> int:
+        """States of each group to be found again, if there is room: one for every interval of
+        tokens, but for no more bytes than attention keeps of the same tokens."""
+        if not self.states or self._interval is None:
+            return 0
         intervals = -(-blocks * self._size // self._interval)
         if self.pages:
             intervals = min(intervals, self._attention(blocks) // self.state_bytes)
-        return 1 + 2 * running + max(FEW_STATES, intervals)
+        return max(FEW_STATES, intervals)
 
-    def size(self, blocks: int, running: int) -> int:
-        states = self.num_states(blocks, running) if self.states else 0
+    def size(self, blocks: int, running: int, kept: int = 0) -> int:
+        """The null block of states included, and two states for each sequence."""
+        states = 1 + 2 * running + kept if self.states else 0
         return self._attention(blocks) + states * self.state_bytes
 
+    def size_with_kept(self, blocks: int, running: int) -> int:
+        return self.size(blocks, running, self.kept(blocks))
+
     def can_run(self, sequences: int, budget: int) -> bool:
-        """Whether there is memory for so many of the longest sequences; or their states leave half
-        of it, and room for one of these."""
-        if self.size(sequences * self._longest, sequences) <= budget:
+        """Whether there is memory for so many of the longest sequences and what is kept of them; or
+        their states leave half of it, and room for one of these."""
+        if self.size_with_kept(sequences * self._longest, sequences) <= budget:
             return True
         half = 4 * sequences * self.state_bytes <= budget
         return half and self.size(self._longest, sequences) <= budget
@@ -160,9 +170,10 @@ class _Cut:
     def pools(self, budget: int, running: int) -> tuple[Pool, ...]:
         """As many blocks as a budget holds: pools of attention, then one for each state group."""
         if not self.pages:
-            return self._state_pools(budget // self.state_bytes)
-        blocks = _largest(budget, lambda n: self.size(n, running) <= budget)
-        states = self.num_states(blocks, running) if self.states else 0
+            keeps = self._interval is not None
+            return self._state_pools(budget // self.state_bytes if keeps else 1 + 2 * running)
+        blocks = self._most_blocks(budget, running)
+        states = self._num_states(blocks, budget, running) if self.states else 0
         counts = [1 + count for count in self.usable(blocks)]
         if len(self.pages) == 1:  # windows may take what is left, too
             counts = [(budget - states * self.state_bytes) // next(iter(self.pages))]
@@ -177,8 +188,20 @@ class _Cut:
         block = f"one block of {self._size} tokens"
         if not self.states:
             return block
-        states = f"{self.num_states(1, 1)} states"
-        return f"{block} and {states}" if self.pages else states
+        return f"{block} and 3 states" if self.pages else "3 states"
+
+    def _most_blocks(self, budget: int, running: int) -> int:
+        """As many as a budget holds with the states kept for them, or one long sequence takes."""
+        needed = min(self._longest, budget)
+        return max(
+            _largest(needed, lambda n: self.size(n, running) <= budget),
+            _largest(budget, lambda n: self.size_with_kept(n, running) <= budget),
+        )
+
+    def _num_states(self, blocks: int, budget: int, running: int) -> int:
+        """Of each group. As many are kept as the blocks leave room for."""
+        room = (budget - self.size(blocks, running)) // self.state_bytes
+        return 1 + 2 * running + min(self.kept(blocks), room)
 
     def _state_pools(self, count: int) -> tuple[Pool, ...]:
         return tuple(
@@ -196,13 +219,7 @@ def check_fit(layout: KVLayout, budget_bytes: int, max_model_len: int) -> None:
     what is needed, what there is, and the smallest changes that would fit."""
     if layout.sequences(max_model_len):
         return
-    needed = kv_bytes_for(
-        layout.groups,
-        layout.block_size,
-        max_model_len,
-        chunk=layout.chunk,
-        state_interval=layout.state_interval,
-    )
+    needed = kv_bytes_for(layout.groups, layout.block_size, max_model_len, chunk=layout.chunk)
     raise CapacityError(
         f"one sequence of {max_model_len} tokens needs {show_bytes(needed)} of KV cache, which has "
         f"{show_bytes(budget_bytes)}; use --kv-memory {_setting(needed)} "

@@ -21,7 +21,6 @@ def memory_table(
     weight_format: str,
     kv_dtype: str,
     max_model_len: int,
-    max_num_seqs: int,
     runner: str,
 ) -> str:
     """Drawn text, several lines; `runner` is what computes."""
@@ -39,7 +38,7 @@ def memory_table(
             for pool in layout.pools
             if pool not in layout.state_pools
         ),
-        *_state_rows(layout, max_num_seqs),
+        *_state_rows(layout),
         ("KV tokens", "any" if longest is None else f"{longest:,}", "of one sequence"),
         ("KV total", show_bytes(layout.total_bytes), "null blocks included"),
         (
@@ -63,9 +62,9 @@ def _group_rows(layout: KVLayout) -> Iterator[_Row]:
         yield "KV block", show_bytes(page), what
 
 
-def _state_rows(layout: KVLayout, max_num_seqs: int) -> Iterator[_Row]:
+def _state_rows(layout: KVLayout) -> Iterator[_Row]:
     """How large a state is, and what the states are for."""
-    running = min(max_num_seqs, layout.most_sequences)
+    running = layout.most_sequences
     for pool in layout.state_pools:
         [group] = (layout.groups[g] for g in pool.groups)
         yield "state", show_bytes(pool.page_bytes), f"{len(group.layers)} layers, float32"

@@ -26,6 +26,7 @@ _CHANGES = re.compile(
 )
 _ADVICE = {
     "evicted": "it was in the cache and had to make room: a larger --kv-memory keeps it longer",
+    "state": "a recurrent state is kept at some places only: a smaller --state-interval keeps more",
     "salt": "the same text came before with another cache_salt: only equal salts share",
     "disabled": "the server runs with --no-prefix-caching",
 }

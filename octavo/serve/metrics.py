@@ -24,13 +24,24 @@ _MILLISECONDS = (1, 2.5, 5, 10, 25, 50, 100, 250, 500, 1e3, 2.5e3, 5e3, 1e4, 3e4
 _REASONS = ("stop", "length", "abort", "error")
 
 Read = Callable[[EngineStats], float]
+
+
+def _share(used: int, usable: int) -> float:
+    return used / usable if usable else 0.0
+
+
 _GAUGES: tuple[tuple[str, str, Read], ...] = (
     ("num_requests_running", "Requests running", lambda s: s.running),
     ("num_requests_waiting", "Requests waiting", lambda s: s.waiting),
     (
         "kv_cache_usage_perc",
         "Share of KV blocks in use, 0 to 1; free but cached blocks are not in use",
-        lambda s: s.kv_blocks_used / s.kv_blocks if s.kv_blocks else 0.0,
+        lambda s: _share(s.kv_blocks_used, s.kv_blocks),
+    ),
+    (
+        "state_usage_perc",
+        "Share of recurrent states in use, 0 to 1; those kept to be found again are not in use",
+        lambda s: _share(s.states_used, s.states),
     ),
 )
 _COUNTERS: tuple[tuple[str, str, Read], ...] = (

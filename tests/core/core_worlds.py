@@ -47,18 +47,22 @@ def layout(
     chunk: int = 2**31,
     interval: int = 8,
     states: int = 8,
+    running: int | None = None,
 ) -> KVLayout:
     """`num_blocks` are the usable blocks of a group with full attention; windows have what a
-    sequence of these takes. `states`: usable ones of each state group."""
+    sequence of these takes. `states`: usable ones of each state group, for `running` sequences;
+    unless told, as many as there are pairs."""
     groups = tuple(_group(g, size, window) for g, (size, window) in enumerate(SHAPES[shape]))
     longest = num_blocks * block_size
-    limits = {"chunk": chunk, "state_interval": interval}
-    budget = kv_bytes_for(groups, block_size, longest, **limits)
-    kv = kv_layout(groups, block_size, budget, longest=longest, **limits)
+    budget = kv_bytes_for(groups, block_size, longest, chunk=chunk)
+    limits = {"chunk": chunk, "longest": longest, "state_interval": interval}
+    kv = kv_layout(groups, block_size, budget, **limits)
     pools = (
         msgspec.structs.replace(pool, num_blocks=1 + states) if pool in kv.state_pools else pool
         for pool in kv.pools
     )
+    if kv.state_pools:
+        kv = msgspec.structs.replace(kv, most_sequences=running or states // 2)
     return msgspec.structs.replace(kv, pools=tuple(pools))
 
 

@@ -14,9 +14,9 @@ BLOCK, INTERVAL = 4, 8
 PROMPT = list(range(1, 22))  # 21 tokens
 
 
-def world(shape="full state", states=40, **options):
+def world(shape="full state", states=40, running=None, **options):
     settings = {"max_num_seqs": 8, "max_num_batched_tokens": 64} | options
-    return World(layout(100, BLOCK, shape, 2**31, INTERVAL, states), **settings)
+    return World(layout(100, BLOCK, shape, 2**31, INTERVAL, states, running), **settings)
 
 
 def ask(world, name, prompt, max_tokens=2, **options):
@@ -63,6 +63,20 @@ def test_a_budget_in_between_moves_no_end():
     assert [lengths(plan) for plan in plans[:4]] == [[8, 6], [8, 2], [5, 8], [1, 6]]
 
 
+def test_a_prompt_that_came_before_ends_a_row_before_its_last_token():
+    """Once: the third finds the state there."""
+    mine = world()
+    rows = []
+    for name in "abc":
+        mine.add(request(name, PROMPT, 1))
+        rows.append([])
+        while mine.scheduler.has_work:
+            plan = mine.plan()
+            rows[-1] += lengths(plan)
+            mine.finish(plan, [7])
+    assert rows == [[8, 8, 5], [4, 1], [1]]
+
+
 def test_rows_are_not_cut_where_nothing_is_kept():
     mine = world(prefix_caching=False)
     mine.add(request("a", PROMPT))
@@ -90,7 +104,20 @@ def test_the_next_turn_computes_what_follows_the_answer_or_the_prompt(shape):
     assert len(said) == 27
     assert ask(mine, "b", [*said, 50, 51])[0] == 26  # the last token drawn was never computed
     assert ask(mine, "c", [*PROMPT, 60, 61])[0] == 21
-    assert ask(mine, "d", PROMPT) == (16, "cold")
+    assert ask(mine, "d", PROMPT) == (16, "cold" if shape == "state" else "state")
+
+
+@pytest.mark.parametrize("length", range(9, 25))
+def test_why_a_prompt_that_came_before_is_not_found_whole(length):
+    """All its tokens are there: it did not diverge, wherever in a block it ends."""
+    mine = world()
+    prompt = list(range(1, length + 1))
+    ask(mine, "a", prompt, 9)
+    kept = (length - 1) // INTERVAL * INTERVAL
+    assert ask(mine, "b", [*prompt[:-1], 99, 98]) == (kept, "diverged")
+    assert ask(mine, "c", [*prompt[:kept], 97]) == (kept, None)
+    assert ask(mine, "d", prompt) == (kept, None if kept == length - 1 else "state")
+    assert ask(mine, "e", prompt) == (length - 1, None)
 
 
 @pytest.mark.parametrize("index", ["hash", "radix"])
@@ -150,17 +177,6 @@ def test_states_are_given_up_in_the_order_of_use():
     assert ask(mine, "d", [*PROMPT, 5]) == (0, "evicted")
 
 
-@pytest.mark.parametrize("states,hit,loaded", [(40, 24, True), (3, 0, False)])
-def test_blocks_come_back_from_swap_only_to_a_state(states, hit, loaded):
-    kv = layout(10, BLOCK, "full state", 64, INTERVAL, states)
-    mine = World(kv, swap=10_000, pace=1.0, max_num_seqs=1, max_num_batched_tokens=64)
-    prompt = list(range(1, 30))
-    ask(mine, "a", prompt)
-    ask(mine, "b", [90] * 38)
-    assert ask(mine, "c", prompt)[0] == hit
-    assert (mine.num_loaded > 0) == loaded
-
-
 # ---- sharing ----
 
 
@@ -207,6 +223,22 @@ def test_what_must_be_computed_again_ends_a_row_after_the_prompt_too():
     assert rows == [8, 8, 5, 3, *[1] * 5]
 
 
+@pytest.mark.parametrize("early", [True, "never"])
+def test_a_beam_search_leaves_the_states_of_answers_alone(early):
+    """Not one for each beam of each step, which would flush what others left."""
+    mine = world(states=20)
+    ask(mine, "a", PROMPT)
+    beams = {"n": 3, "use_beam_search": True, "early_stopping": early}
+    mine.add(request("beams", [50, 51, 52], 30, beams))
+    mine.drain()
+    answers = mine.outputs["beams"]
+    assert max(len(answer) for answer in answers.values()) > 12
+    assert ask(mine, "b", [*PROMPT, 60])[0] == 21
+    for i, answer in answers.items():
+        said = [50, 51, 52, *answer]
+        assert ask(mine, f"next {i}", [*said, 61], 1)[0] == len(said) - 1
+
+
 # ---- few states ----
 
 
@@ -225,6 +257,20 @@ def test_as_many_run_as_there_are_states_for(shape, states, most, caching):
     assert max(seen) == most
     assert [len(ends) for ends in mine.finished.values()] == [1, 2, 3, 4]
     assert mine.scheduler.stats().preemptions_total == 0
+
+
+@pytest.mark.parametrize("shape", ["state", "full state"])
+def test_those_that_run_leave_what_is_kept_for_others(shape):
+    """Though there were states for 5, it was planned for 2, and 6 to be found again."""
+    mine = world(shape, states=10, running=2)
+    ask(mine, "first", PROMPT)  # leaves states after 8, 16, 21 and 22 tokens
+    for i in range(5):
+        mine.add(request(f"r{i}", [30 + i] * 3, 9))
+    for _ in range(4):
+        mine.step()
+    assert mine.scheduler.stats().running == 2
+    prefix = mine.manager.cache.prefix(request("p", PROMPT), PROMPT)
+    assert mine.manager.cache.matcher(prefix, len(PROMPT)).hit().tokens == len(PROMPT)
 
 
 def test_beams_fit_where_each_has_two_states():

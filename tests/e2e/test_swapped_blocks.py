@@ -122,6 +122,9 @@ def test_settings_that_contradict_each_other(folder, tmp_path):
         LLM(str(folder), kv_memory="8MiB", kv_swap_dir=str(tmp_path / "kv"))
     with pytest.raises(ConfigError, match="prefix_caching"):
         LLM(str(folder), kv_memory="8MiB", kv_swap="8MiB", prefix_caching=False)
+    tiny_model(tmp_path / "hybrid", "falcon_h1")
+    with pytest.raises(ConfigError, match="kv_swap keeps no recurrent states"):
+        LLM(str(tmp_path / "hybrid"), kv_memory="8MiB", kv_swap="8MiB")
     held = PageFiles(tmp_path / "kv")
     with pytest.raises(ConfigError, match="another process"):
         LLM(str(folder), kv_memory="8MiB", kv_swap="8MiB", kv_swap_dir=str(tmp_path / "kv"))

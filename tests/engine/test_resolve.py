@@ -18,6 +18,7 @@ from octavo.engine.resolve import (
     kv_budget,
     max_model_len,
     quantization,
+    state_interval,
     ways,
 )
 from octavo.files.model_files import ModelFiles
@@ -123,6 +124,29 @@ def test_the_default_budget_has_states_for_all(spec):
     budget = kv_budget(settings, hybrid, memory, "cpu", 512)
     layout = kv_layout(hybrid.kv_groups, 16, budget, longest=512, sequences=2, state_interval=64)
     assert (layout.total_bytes, layout.sequences(512)) == (budget, 2)
+
+
+def test_no_states_are_kept_for_nobody(spec):
+    state = KVGroup(name="state", kind="state", layers=(0,), state_bytes=1000)
+    alone = dataclasses.replace(spec, kv_groups=(state,))
+    settings = EngineSettings.flat(max_num_seqs=2, prefix_caching=False)
+    memory = Memory(free=8 * GIB, weights=2 * GIB)
+    assert kv_budget(settings, alone, memory, "cpu", 512) == 1000 * (1 + 2 * 2)
+
+
+@pytest.mark.parametrize(
+    "options,interval",
+    [
+        ({}, 512),
+        ({"block_size": 48}, 528),
+        ({"block_size": 1024}, 1024),
+        ({"block_size": 48, "state_interval": 100}, 100),  # refused where there are states
+        ({"prefix_caching": False}, None),
+        ({"prefix_caching": False, "state_interval": 64}, None),
+    ],
+)
+def test_after_how_many_tokens_a_state_is_kept(options, interval):
+    assert state_interval(EngineSettings.flat(**options).cache) == interval
 
 
 def test_a_stated_budget(spec):

@@ -127,51 +127,78 @@ mixed_groups = st.tuples(st.just(()) | some_groups, some_states, st.booleans()).
 )
 
 
-@given(mixed_groups, block_sizes, st.integers(0, 10**6), st.integers(1, 5000), st.integers(1, 70))
+intervals = st.sampled_from([None, 64])
+
+
+@given(
+    mixed_groups,
+    block_sizes,
+    st.integers(0, 10**6),
+    st.integers(1, 5000),
+    st.integers(1, 70),
+    intervals,
+)
 def test_a_layout_with_states_is_exact(
-    groups: tuple[KVGroup, ...], block_size: int, budget: int, longest: int, sequences: int
+    groups: tuple[KVGroup, ...],
+    block_size: int,
+    budget: int,
+    longest: int,
+    sequences: int,
+    interval: int | None,
 ) -> None:
-    limits = {"longest": longest, "sequences": sequences, "state_interval": 64}
+    limits = {"longest": longest, "sequences": sequences, "state_interval": interval}
     try:
         layout = kv_layout(groups, block_size, budget, **limits)
     except CapacityError:
-        assert kv_bytes_for(groups, block_size, 1, state_interval=64) > budget
+        assert kv_bytes_for(groups, block_size, 1) > budget
         return
     states = sum(group.state_bytes for group in groups)
     more = states + sum(group.page_bytes(block_size) for group in groups if not group.is_state)
-    assert layout.total_bytes <= budget < layout.total_bytes + more
+    assert layout.total_bytes <= budget
     assert sorted(i for pool in layout.pools for i in pool.groups) == list(range(len(groups)))
-    assert len({pool.num_blocks for pool in layout.state_pools}) == 1
-    usable = layout.state_pools[0].num_blocks - 1
-    assert layout.most_sequences == usable // 2
+    [usable] = {pool.num_blocks - 1 for pool in layout.state_pools}
+    attention = layout.total_bytes - states * (usable + 1)
+    if attention or interval is not None:
+        assert budget < layout.total_bytes + more
     _check_states(layout, usable, states, budget, longest, sequences)
 
 
 def _check_states(
     layout: KVLayout, usable: int, each: int, budget: int, longest: int, sequences: int
 ) -> None:
-    """Two for each sequence, if all fit, or half of the memory and one of the longest are left."""
-    kept = layout.total_bytes - each * (usable + 1)
-    if not kept:
-        assert usable + 1 == budget // each
-        return
-    one = kv_bytes_for(layout.groups, layout.block_size, longest, state_interval=64)
-    most = min(budget // (4 * each), 1 + (budget - one) // (2 * each), sequences)
+    """Two for each sequence, if all fit, or half of the memory and one of the longest are left;
+    then as many to be found again as there are intervals, if one of the longest still fits."""
     sizes = (layout.groups, layout.block_size, longest)
-    fits = [kv_bytes_for(*sizes, sequences=n + 1, state_interval=64) for n in range(sequences)]
-    others = usable - 2 * max(1, most, sum(size <= budget for size in fits))
-    assert FEW_STATES <= others <= max(FEW_STATES, kept // each)
+    whole = [
+        kv_bytes_for(*sizes, sequences=n + 1, state_interval=layout.state_interval)
+        for n in range(sequences)
+    ]
+    one = kv_bytes_for(*sizes)
+    half = min(budget // (4 * each), 1 + (budget - one) // (2 * each), sequences)
+    assert layout.most_sequences == max(1, half, sum(size <= budget for size in whole))
+    kept, attention = usable - 2 * layout.most_sequences, layout.total_bytes - each * (usable + 1)
+    assert kept >= 0
+    if layout.state_interval is None:
+        assert kept == 0
+    elif attention:
+        assert kept <= max(FEW_STATES, attention // each)
+        spare = budget - one - 2 * each * (layout.most_sequences - 1)
+        assert kept >= min(FEW_STATES, spare // each)
+        assert (layout.sequences(longest) > 0) == (one <= budget)
+    else:
+        assert usable + 1 == budget // each
 
 
-@given(mixed_groups, st.integers(1, 10**6), st.integers(1, 3000), st.integers(1, 70))
+@given(mixed_groups, st.integers(1, 10**6), st.integers(1, 3000), st.integers(1, 70), intervals)
 def test_advice_with_states_is_the_smallest_that_fits(
-    groups: tuple[KVGroup, ...], budget: int, longest: int, sequences: int
+    groups: tuple[KVGroup, ...], budget: int, longest: int, sequences: int, interval: int | None
 ) -> None:
-    """However many may run, memory for one of the longest is left."""
-    limits = {"longest": longest, "sequences": sequences, "state_interval": 64}
+    """However many may run and are kept, memory for one of the longest is left."""
+    limits = {"longest": longest, "sequences": sequences, "state_interval": interval}
     try:
         check_fit(kv_layout(groups, 16, budget, **limits), budget, longest)
     except CapacityError as error:
+        assert kv_bytes_for(groups, 16, longest) > budget
         more = parse_bytes(re.findall(r"--kv-memory (\w+)", str(error))[0], 0)
         length = re.search(r"--max-model-len (\d+)", str(error))
         if length is None:
@@ -184,8 +211,40 @@ def test_advice_with_states_is_the_smallest_that_fits(
             limits["longest"] += 1
             check_fit(kv_layout(groups, 16, budget, **limits), budget, int(length[1]) + 1)
     else:
-        if any(not group.is_state for group in groups):
-            assert kv_bytes_for(groups, 16, longest, state_interval=64) <= budget
+        assert kv_bytes_for(groups, 16, longest) <= budget
+
+
+def test_kept_states_give_way_to_what_one_sequence_needs() -> None:
+    """1000 bytes a state, 10 a token: 512 tokens take 33 blocks of 160 with the null block, and
+    three states. The rest is for states to be found again: 5, as many bytes as attention has."""
+    groups = (state(0, 1000), group(1, 10))
+    one = 33 * 160 + 3 * 1000
+    assert kv_bytes_for(groups, 16, 512) == one
+    for more, kept in ((0, 0), (999, 0), (1000, 1), (3500, 3), (6000, 5)):
+        layout = kv_layout(groups, 16, one + more, longest=512, sequences=1, state_interval=16)
+        check_fit(layout, one + more, 512)
+        assert layout.pools[1].num_blocks == 3 + kept
+    with pytest.raises(CapacityError, match=r"8.09 KiB of KV cache, which has 8.08 KiB"):
+        check_fit(kv_layout(groups, 16, one - 10, longest=512, state_interval=16), one - 10, 512)
+
+
+def test_without_prefix_caching_no_state_is_kept() -> None:
+    groups = (state(0, 1000), group(1, 10))
+    layout = kv_layout(groups, 16, 100_000, longest=512, sequences=8)
+    assert [pool.num_blocks for pool in layout.pools] == [83_000 // 160, 1 + 16]
+    alone = kv_layout((state(0, 1000),), 16, 100_000, longest=512, sequences=8)
+    assert [pool.num_blocks for pool in alone.pools] == [1 + 16]
+    every = kv_layout((state(0, 1000),), 16, 100_000, longest=512, sequences=64)
+    assert (every.pools[0].num_blocks, every.most_sequences) == (1 + 2 * 49, 49)
+
+
+def test_no_more_run_than_planned() -> None:
+    """Though there are states for more: those are kept to be found again."""
+    layout = kv_layout((state(0, 1000),), 16, 100_000, sequences=8, state_interval=512)
+    assert layout.state_pools[0].num_blocks == 100
+    assert layout.most_sequences == layout.sequences(512) == 8
+    assert layout.fits_together(8, 512, 0)
+    assert not layout.fits_together(9, 512, 0)
 
 
 def test_states_of_a_hybrid() -> None:
@@ -198,7 +257,7 @@ def test_states_of_a_hybrid() -> None:
     # 14 states, so (83,000 - 14,000) // 160 blocks with the null block
     assert (states.groups, states.page_bytes, states.num_blocks) == ((0,), 1000, 1 + 16 + 14)
     assert (attention.groups, attention.page_bytes, attention.num_blocks) == ((1,), 160, 431)
-    assert layout.sequences(512) == 430 // 32
+    assert layout.sequences(512) == 8
     assert layout.blocks_for(512) == [32, 2]
     short = kv_layout(groups, 16, 100_000, longest=512, sequences=8, state_interval=16)
     assert short.pools[1].num_blocks == 1 + 16 + 41  # not more bytes than 260 blocks have
@@ -207,18 +266,18 @@ def test_states_of_a_hybrid() -> None:
 
 
 def test_states_alone_take_all() -> None:
-    layout = kv_layout((state(0, 1000),), 16, 100_999, sequences=8)
+    layout = kv_layout((state(0, 1000),), 16, 100_999, sequences=8, state_interval=512)
     assert [pool.num_blocks for pool in layout.pools] == [100]
     assert longest_sequence(layout) is None
-    assert layout.sequences(10**6) == 49
-    with pytest.raises(CapacityError, match=r"6.84 KiB for 7 states, but has 6.83 KiB"):
-        kv_layout((state(0, 1000),), 16, 6_999)
+    assert layout.sequences(10**6) == 8
+    with pytest.raises(CapacityError, match=r"2.93 KiB for 3 states, but has 2.93 KiB"):
+        kv_layout((state(0, 1000),), 16, 2_999, state_interval=512)
 
 
 def test_states_are_kept_at_the_ends_of_blocks() -> None:
     with pytest.raises(ConfigError, match=r"a multiple of block_size \(48\)"):
-        kv_layout((state(0, 8), group(1, 8)), 48, 10**6)
-    kv_layout((group(1, 8),), 48, 10**6)
+        kv_layout((state(0, 8), group(1, 8)), 48, 10**6, state_interval=512)
+    kv_layout((group(1, 8),), 48, 10**6, state_interval=512)
 
 
 def test_states_are_not_cut_with_attention() -> None:
@@ -233,7 +292,8 @@ def test_states_are_not_cut_with_attention() -> None:
 
 
 def test_the_table_shows_states() -> None:
-    layout = kv_layout((state(0, 1000), group(1, 10)), 16, 100_000, longest=512, sequences=8)
+    few = {"longest": 512, "sequences": 8, "state_interval": 512}
+    layout = kv_layout((state(0, 1000), group(1, 10)), 16, 100_000, **few)
     table = memory_table(
         llama(CONFIG, "bfloat16"),
         layout,
@@ -241,7 +301,6 @@ def test_the_table_shows_states() -> None:
         weight_format="q8_0",
         kv_dtype="bfloat16",
         max_model_len=512,
-        max_num_seqs=8,
         runner="hand",
     )
     squeezed = [re.sub(r"\s+", " ", line.strip("│ ")) for line in table.splitlines()[2:9]]
@@ -277,7 +336,6 @@ def test_table_says_what_fits() -> None:
         weight_format="q8_0",
         kv_dtype="bfloat16",
         max_model_len=64,
-        max_num_seqs=8,
         runner="hand",
     )
     lines = table.splitlines()
@@ -304,7 +362,6 @@ def test_table_has_a_line_for_each_group() -> None:
         weight_format="f32",
         kv_dtype="float32",
         max_model_len=64,
-        max_num_seqs=8,
         runner="hand",
     )
     assert [name for name in ("g0", "g1") if name in table] == ["g0", "g1"]

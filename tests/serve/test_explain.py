@@ -244,6 +244,7 @@ async def test_no_advice_where_little_is_lost(http: httpx.AsyncClient) -> None:
     ("reason", "says"),
     [
         ("evicted", "--kv-memory"),
+        ("state", "--state-interval"),
         ("salt", "cache_salt"),
         ("disabled", "--no-prefix-caching"),
         ("epoch", None),
@@ -323,6 +324,6 @@ def test_the_schema_names_every_field(app: FastAPI) -> None:
         "after",
         "advice",
     }
-    reasons = {"cold", "diverged", "evicted", "salt", "adapter", "epoch", "disabled"}
+    reasons = {"cold", "diverged", "evicted", "state", "salt", "adapter", "epoch", "disabled"}
     [enum] = [way["enum"] for way in properties["reason"]["anyOf"] if "enum" in way]
     assert set(enum) == reasons

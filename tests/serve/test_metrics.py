@@ -70,6 +70,8 @@ async def test_the_engines_numbers(http: httpx.AsyncClient, engine: FakeEngine) 
         waiting=2,
         kv_blocks_used=25,
         kv_blocks=100,
+        states_used=6,
+        states=12,
         preemptions_total=4,
         kv_copies_total=6,
         prefix_query_tokens_total=1000,
@@ -79,6 +81,7 @@ async def test_the_engines_numbers(http: httpx.AsyncClient, engine: FakeEngine) 
     assert found["octavo:num_requests_running"] == 3
     assert found["octavo:num_requests_waiting"] == 2
     assert found["octavo:kv_cache_usage_perc"] == 0.25
+    assert found["octavo:state_usage_perc"] == 0.5
     assert found["octavo:num_preemptions_total"] == 4
     assert found["octavo:kv_copies_total"] == 6
     assert found["octavo:prefix_cache_queries_total"] == 1000
