@@ -26,6 +26,7 @@ def _traits(config: Config, **more: object) -> Traits:
         o_bias=bias,
         parallel=True,
         norm=NormSpec(None, 0.0, kind="layer"),
+        eps="layer_norm_eps",
         interleaved=True,
         head_scale=number(config, "logit_scale", default=1.0),
         understood=("logit_scale",),

@@ -22,17 +22,27 @@ NAMES = Names(
 
 
 def mamba(config: Config, kv_dtype: str) -> ModelSpec:
-    return _states_only("mamba", config, kv_dtype, Traits(NAMES, mixers=_mamba1, feeds=nothing))
+    return _states_only(
+        "mamba",
+        config,
+        kv_dtype,
+        Traits(NAMES, eps="layer_norm_epsilon", mixers=_mamba1, feeds=nothing),
+    )
 
 
 def falcon_mamba(config: Config, kv_dtype: str) -> ModelSpec:
     """Norms without weights over B, C and what makes the steps."""
-    traits = Traits(NAMES, mixers=_mamba1_normed, feeds=nothing)
+    traits = Traits(NAMES, eps="layer_norm_epsilon", mixers=_mamba1_normed, feeds=nothing)
     return _states_only("falcon_mamba", config, kv_dtype, traits)
 
 
 def mamba2_family(config: Config, kv_dtype: str) -> ModelSpec:
-    return _states_only("mamba2", config, kv_dtype, Traits(NAMES, mixers=_mamba2, feeds=nothing))
+    return _states_only(
+        "mamba2",
+        config,
+        kv_dtype,
+        Traits(NAMES, eps="layer_norm_epsilon", mixers=_mamba2, feeds=nothing),
+    )
 
 
 def _states_only(family: str, config: Config, kv_dtype: str, traits: Traits) -> ModelSpec:
