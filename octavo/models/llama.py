@@ -5,8 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 
 from octavo.base.errors import ModelError
-from octavo.models.config import Config, flag, integer, integers, number
+from octavo.models.config import Config, flag, number
 from octavo.models.decoder import Build, Traits, decoder
+from octavo.models.layer_kinds import turning_layers
 from octavo.models.rope import rope_parameters, rope_spec
 from octavo.models.spec import AttentionSpec, ModelSpec, RopeSpec, TemperSpec
 
@@ -47,10 +48,7 @@ def _biased(config: Config) -> Traits:
 
 
 def _rope_of_listed(build: Build, layer: int) -> RopeSpec | None:
-    """`no_rope_layers` has 1 where a layer turns, or every so many layers does not."""
-    listed = integers(build.config, "no_rope_layers")
-    interval = integer(build.config, "no_rope_layer_interval", default=4)
-    turns = listed[layer] if listed else (layer + 1) % interval
+    turns = turning_layers(build.config)[layer]
     return rope_spec(build.config, build.head_dim) if turns else None
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 from tiny_gguf import tiny_gguf
-from tiny_models import DENSE, tiny_model
+from tiny_models import DENSE, tiny_config, tiny_model
 
 from octavo.base.errors import ModelError
 from octavo.files.model_files import ModelFiles
@@ -100,6 +100,19 @@ def test_windows_without_layer_types(tmp_path: Path) -> None:
     off = spec_of(tmp_path, **qwen, use_sliding_window=False)
     absent = spec_of(tmp_path, **qwen)
     assert {*windows(off), *windows(absent)} == {None}
+
+
+@pytest.mark.parametrize("family", ["qwen2", "qwen2_moe", "qwen3", "qwen3_moe", "smollm3"])
+@pytest.mark.parametrize("used", [False, True])
+def test_windows_are_where_the_class_has_them(tmp_path: Path, family: str, used: bool) -> None:
+    """Qwen3-MoE lists no types of layers: all have the window, if it is used."""
+    asked = {"num_hidden_layers": 6, "sliding_window": 24, "use_sliding_window": used}
+    config = tiny_config(family, **asked, max_window_layers=3, no_rope_layers=None).to_dict()
+    kinds = config.pop("layer_types", None) or ["sliding_attention" if used else ""] * 6
+    (tmp_path / "config.json").write_text(json.dumps(config | asked))
+    found = windows(model_spec(ModelFiles("m", tmp_path), "bfloat16"))
+    assert found == [24 if kind == "sliding_attention" else None for kind in kinds]
+    assert used == (24 in found)
 
 
 def test_unknown_architecture_lists_the_known(tmp_path: Path) -> None:
