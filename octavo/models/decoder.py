@@ -109,7 +109,7 @@ class Build:
     def __init__(self, config: Config, traits: Traits, groups: Iterable[KVGroup]) -> None:
         self.config, self.traits, self.names = config, traits, traits.names
         self.hidden = integer(config, "hidden_size", "d_model")
-        self.eps = traits.norm.eps or number(config, traits.eps)
+        self.eps = traits.norm.eps or number(config, traits.eps, default=1e-6)
         self.activation = activation(config)
         self.groups = {n: g for g in groups if not g.is_state for n in g.layers}
 
