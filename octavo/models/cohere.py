@@ -18,7 +18,6 @@ def cohere2(config: Config, kv_dtype: str) -> ModelSpec:
 
 
 def _traits(config: Config, **more: object) -> Traits:
-    """The head is tied unless a file says otherwise."""
     bias = flag(config, "attention_bias")
     return Traits(
         names=Names(before_feed=None),

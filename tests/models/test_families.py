@@ -161,6 +161,12 @@ def test_config_refused_by_name(tmp_path: Path, change: dict[str, Any]) -> None:
         spec_of(tmp_path, **change)
 
 
+def test_unknown_ways_to_choose_experts_are_named(tmp_path: Path) -> None:
+    config = tiny_config("deepseek_v2", topk_method="noaux_tc").to_dict()
+    with pytest.raises(ModelError, match="topk_method='noaux_tc' is not supported"):
+        model_spec(folder(tmp_path, config), "bfloat16")
+
+
 @pytest.mark.parametrize("change", [{"pretraining_tp": 4}, {"num_experts": 0}, {"is_causal": True}])
 def test_harmless_options_pass(tmp_path: Path, change: dict[str, Any]) -> None:
     assert spec_of(tmp_path, **change) == spec_of(tmp_path)
