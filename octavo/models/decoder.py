@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
-from typing import Literal, TypeAlias
+from functools import cached_property
+from typing import Any, Literal, TypeAlias
 
 from octavo.base.errors import ModelError
 from octavo.base.kv import KVGroup
@@ -103,6 +104,12 @@ class Traits:
     understood: tuple[str, ...] = ()  # options that this family reads, of those refused elsewhere
 
 
+def biased(config: Config, **more: Any) -> Traits:
+    """Traits of a family whose `attention_bias` is a bias of q, k, v and o."""
+    bias = flag(config, "attention_bias")
+    return Traits(qkv_bias=bias, o_bias=bias, **more)
+
+
 class Build:
     """One config, and what is made of it. Sizes are read as they are asked for."""
 
@@ -196,9 +203,14 @@ class Build:
             raise ModelError(f"config: layer {layer} must attend, its type says that it does not")
         return self.groups[layer]
 
+    @cached_property
+    def plain_rope(self) -> RopeSpec:
+        """Where all layers that turn do so alike."""
+        return rope_spec(self.config, self.head_dim)
+
     def rope(self, layer: int) -> RopeSpec | None:
         own = self.traits.rope
-        return rope_spec(self.config, self.head_dim) if own is None else own(self, layer)
+        return self.plain_rope if own is None else own(self, layer)
 
     def attend(self, layer: int) -> AttendSpec:
         """As far as the layer's KV group says."""

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 from octavo.base.errors import ModelError
 from octavo.models.config import Config, flag, integer, section, value
-from octavo.models.decoder import Build, Traits, decoder, norm_from_one
+from octavo.models.decoder import Build, Traits, biased, decoder, norm_from_one
 from octavo.models.qwen import EXPERTS, feeds
 from octavo.models.spec import (
     AttentionSpec,
@@ -87,10 +87,8 @@ def _traits(config: Config, enter: _Enter) -> Traits:
             return (_gated_attention(build, layer),)
         return (_delta(build, build.path(layer, "linear_attn"), enter),)
 
-    bias = flag(config, "attention_bias")
-    return Traits(
-        qkv_bias=bias,
-        o_bias=bias,
+    return biased(
+        config,
         norm=norm_from_one(config),
         qk_norm="head",
         mixers=mixers,
