@@ -23,6 +23,7 @@ from octavo.models.gguf_states import STATE_ARCHITECTURES
 
 _LAYER_NORM = {"attention.layer_norm_epsilon": "layer_norm_eps"}
 _CAPS = {name: name for name in ("attn_logit_softcapping", "final_logit_softcapping")}
+
 # Files have the one that Gemma's norms add to their weights added.
 _GEMMA = {"hidden_activation": "gelu_pytorch_tanh", "norms_count_from_zero": True}
 

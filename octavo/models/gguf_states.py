@@ -111,11 +111,13 @@ def _nemotron_h(own: Own, tensors: Names) -> dict[str, Any]:
     if not isinstance(found, np.ndarray):
         raise ModelError("GGUF metadata feed_forward_length must be given for each layer")
     layers = integer(own, "block_count") - count(own, "nextn_predict_layers")
-    inner, feed = found.tolist(), "moe" if own.get("expert_count") else "mlp"
-    mixers = _layers(own, "mamba")
+    inner, feed = found.tolist()[:layers], "moe" if own.get("expert_count") else "mlp"
+    mixers = _layers(own, "mamba")[:layers]
     return {
-        "layer_types": [feed if inner[n] else mixers[n] for n in range(layers)],
-        "intermediate_size": max(inner),
+        "layer_types": [
+            feed if size else mixer for size, mixer in zip(inner, mixers, strict=False)
+        ],
+        "intermediate_size": max(inner, default=0),
         "mamba_num_heads": heads,
         "mamba_head_dim": size,
         "mlp_bias": _any(tensors, ".ffn_up.bias"),

@@ -92,8 +92,7 @@ def _jamba_mixers(build: Build, layer: int) -> tuple[OpSpec]:
     if layer in build.groups:
         return (build.attention(layer),)
     config, path = build.config, build.path(layer, "mamba")
-    inner = build.hidden * integer(config, "mamba_expand", default=2)
-    spec = mamba1(build, path, inner, flag(config, "mamba_proj_bias"))
+    spec = mamba1(build, path, flag(config, "mamba_proj_bias"))
     dt, b, c = (
         build.norm(f"{path}.{name}_layernorm", linear.out_features)
         for name, linear in (("dt", spec.dt_down), ("b", spec.b), ("c", spec.c))

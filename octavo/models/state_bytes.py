@@ -59,10 +59,14 @@ def _elements(config: Config) -> tuple[int, int]:
 
 def _mamba1(config: Config) -> tuple[int, int]:
     """Mamba (arXiv 2312.00752): a state vector for each inner channel."""
-    inner = expanded(config)
+    channels = mamba1_channels(config)
+    return channels * state_size(config), channels * (kernel(config) - 1)
+
+
+def mamba1_channels(config: Config) -> int:
     if str(config.get("model_type")).endswith("mamba"):  # there it is the mixer's, not an MLP's
-        inner = integer(config, "intermediate_size", default=inner)
-    return inner * state_size(config), inner * (kernel(config) - 1)
+        return integer(config, "intermediate_size", default=_expanded(config))
+    return _expanded(config)
 
 
 def _mamba2(config: Config) -> tuple[int, int]:
@@ -84,7 +88,7 @@ def mamba2_sizes(config: Config) -> Mamba2Sizes:
     elif value(config, *_MAMBA2_HEAD_DIM) not in (None, "auto"):
         channels = integer(config, *_MAMBA2_HEAD_DIM) * heads
     else:
-        channels = expanded(config)
+        channels = _expanded(config)
     if channels % heads or channels % groups:
         raise ModelError(f"config: {channels} channels cannot be cut into {heads} state heads")
     return Mamba2Sizes(heads, channels, groups, state_size(config), kernel(config))
@@ -106,8 +110,8 @@ def _kimi_delta(config: Config) -> tuple[int, int]:
     return inner * size, 3 * inner * (integer(config, "short_conv_kernel_size", default=4) - 1)
 
 
-def expanded(config: Config) -> int:
-    """Channels of a mixer, where the config says no more than how many times the hidden size."""
+def _expanded(config: Config) -> int:
+    """Channels, where the config says no more than how many times the hidden size they are."""
     return integer(config, "mamba_expand", "expand", default=2) * integer(config, "hidden_size")
 
 

@@ -17,7 +17,7 @@ from octavo.models.spec import (
     Mamba2Spec,
     ParamSpec,
 )
-from octavo.models.state_bytes import kernel, mamba2_sizes, state_size
+from octavo.models.state_bytes import kernel, mamba1_channels, mamba2_sizes, state_size
 
 
 def convolution(
@@ -55,9 +55,9 @@ def parts(
     return found
 
 
-def mamba1(build: Build, path: str, inner: int, bias: bool) -> Mamba1Spec:
-    """`inner`: channels; `bias`: of `in_proj` and `out_proj`."""
-    config, hidden = build.config, build.hidden
+def mamba1(build: Build, path: str, bias: bool) -> Mamba1Spec:
+    """`bias`: of `in_proj` and `out_proj`."""
+    config, hidden, inner = build.config, build.hidden, mamba1_channels(build.config)
     size, rank = state_size(config), _rank(config, hidden)
     x, z = parts(build, f"{path}.in_proj", hidden, {"x": inner, "z": inner}, bias)
     rows = {"dt": rank, "b": size, "c": size}

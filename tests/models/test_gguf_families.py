@@ -167,6 +167,35 @@ def test_nemotron_h_without_experts(tmp_path: Path, biases: bool) -> None:
     check_logits(tmp_path / "m.gguf", model)
 
 
+@pytest.mark.parametrize(
+    ("key", "found", "words"),
+    [
+        ("feed_forward_length", 48, "feed_forward_length must be given for each layer"),
+        ("feed_forward_length", [0, 48], "there must be 5 layer types"),
+        ("attention__head_count_kv", [0, 0, 2], "there must be 5 layer types"),
+    ],
+)
+def test_nemotron_h_says_what_each_layer_is(
+    tmp_path: Path, key: str, found: Any, words: str
+) -> None:
+    with pytest.raises(ModelError, match=words):
+        spec(tmp_path, "nemotron_h", **{key: found})
+
+
+def test_a_draft_behind_the_layers_of_nemotron_h(tmp_path: Path) -> None:
+    """It has both, attention and experts, in the block after the last layer."""
+    model = made(tmp_path, "nemotron_h")
+    tiny_gguf(
+        tmp_path / "m.gguf",
+        model,
+        block_count=6,
+        nextn_predict_layers=1,
+        feed_forward_length=[0, 48, 0, 0, 48, 48],
+        attention__head_count_kv=[0, 0, 2, 0, 0, 2],
+    )
+    check_logits(tmp_path / "m.gguf", model)
+
+
 def test_layers_that_predict_further_tokens_are_left_out(tmp_path: Path) -> None:
     model = made(tmp_path, "glm4_moe")
     tiny_gguf(tmp_path / "m.gguf", model, nextn_predict_layers=1)
