@@ -40,7 +40,7 @@ void check_router(const Router& router) {
 }
 
 int add_route(Program& program, const std::string& name, BufferId from, int64_t top_k,
-              const std::string& scoring, bool normalise, float scale,
+              const std::string& scoring, bool normalise, float eps, float scale,
               const Values& bias, int64_t groups, int64_t top_groups,
               const std::string& group_score) {
   require(!program.chosen(from), "route: its rows are all tokens");
@@ -48,6 +48,7 @@ int add_route(Program& program, const std::string& name, BufferId from, int64_t 
                 .top_k = top_k,
                 .scoring = named<Scoring>(kScorings, scoring),
                 .normalise = normalise,
+                .eps = eps,
                 .scale = scale,
                 .bias = floats(bias),
                 .groups = groups,
@@ -102,7 +103,7 @@ void add_experts(Program& program, const std::string& name, BufferId to, BufferI
 void bind_experts(nb::module_& module) {
   nb::borrow<nb::class_<Program>>(module.attr("Program"))
       .def("route", &add_route, "name"_a, "source"_a, nb::kw_only(), "top_k"_a, "scoring"_a,
-           "normalise"_a, "scale"_a = 1.f, "bias"_a = nb::none(), "groups"_a = 1,
+           "normalise"_a, "eps"_a = 1e-20f, "scale"_a = 1.f, "bias"_a = nb::none(), "groups"_a = 1,
            "top_groups"_a = 1, "group_score"_a = "max")
       .def("experts", &add_experts, "name"_a, "to"_a, "source"_a, "routes"_a, "gates"_a, "ups"_a,
            "downs"_a, "activation"_a, nb::kw_only(), "limit"_a = 0.f, "shift"_a = 0.f,

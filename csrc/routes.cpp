@@ -12,7 +12,6 @@ namespace octavo {
 namespace {
 
 constexpr float INF = std::numeric_limits<float>::infinity();
-constexpr float kTiny = 1e-20f;  // so that weights of 0 have a sum to be divided by
 
 // So that values have an order.
 float number(float x) { return x == x ? x : -INF; }
@@ -85,7 +84,7 @@ void Router::choose(const float* logits, int32_t* chosen, float* weights) const 
   std::sort(ids, ids + top_k);
   for (int64_t i = 0; i < top_k; i++) top[i] = scores[ids[i]];
   if (scoring == Scoring::softmax_of_top) softmax(top, top_k, top);
-  const float total = std::accumulate(top, top + top_k, kTiny);
+  const float total = std::accumulate(top, top + top_k, 0.f) + eps;
   const float factor = normalise ? scale / total : scale;
   for (int64_t i = 0; i < top_k; i++) weights[i] = top[i] * factor;
   std::copy_n(ids, top_k, chosen);

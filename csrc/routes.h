@@ -24,6 +24,7 @@ struct Router {
   int64_t top_k = 1;    // at most the experts of top_groups groups
   Scoring scoring = Scoring::softmax;
   bool normalise = false;  // weights sum to `scale`
+  float eps = 1e-20f;      // added to the sum by which they are divided
   float scale = 1;
   std::vector<float> bias;  // [experts], or empty
   int64_t groups = 1;

@@ -32,26 +32,31 @@ ARCHITECTURES = {
     "mixtral": "llama",
     "olmo3": "olmo2",
     "qwen2_moe": "qwen2moe",
+    "nemotron_h": "nemotron_h_moe",
     "qwen3_moe": "qwen3moe",
+    "qwen3_next": "qwen3next",
 }
 _PERMUTED = ("granite", "granitehybrid", "granitemoe", "llama", "mistral3", "olmo", "smollm3")
-_MAMBA2 = ("falcon-h1", "granitehybrid", "mamba2")
-_NORMS_PLUS_ONE = ("gemma", "gemma2", "gemma3")
+_MAMBA2 = ("falcon-h1", "granitehybrid", "mamba2", "nemotron_h", "nemotron_h_moe")
+_NORMS_PLUS_ONE = ("gemma", "gemma2", "gemma3", "qwen3next")
 
 _ENUM = {name: arch for arch, name in gguf.MODEL_ARCH_NAMES.items()}
 
 Named = Iterator[tuple[str, np.ndarray]]
 
 
-def tiny_gguf(path: Path, model: Any, kind: str = "F32", **metadata: Any) -> dict[str, np.ndarray]:
-    """Write `model` (of Transformers) with its matrices as `kind`.
+def tiny_gguf(
+    path: Path, model: Any, kind: str = "F32", older: bool = False, **metadata: Any
+) -> dict[str, np.ndarray]:
+    """Write `model` (of Transformers) with its matrices as `kind`; as an `older` converter did,
+    where there is one.
 
     `metadata` adds or replaces keys of the architecture, dots written as two underscores; those
     that are None are left out. Gives the values that the file stands for, dequantised, by the
     names of Hugging Face's files.
     """
     config = model.config
-    arch = ARCHITECTURES.get(config.model_type, config.model_type)
+    arch = architecture(config)
     writer = gguf.GGUFWriter(path, arch)
     metadata = _metadata(arch, config) | metadata
     for key, value in metadata.items():
@@ -65,7 +70,7 @@ def tiny_gguf(path: Path, model: Any, kind: str = "F32", **metadata: Any) -> dic
         if name == "lm_head.weight" and config.tie_word_embeddings:
             continue
         type = GGMLQuantizationType["F32" if array.ndim == 1 else kind]
-        made = dict(_converted(arch, config, name, array, metadata))
+        made = dict(_converted(arch, config, name, array, metadata, older))
         packed = {new: gguf.quants.quantize(part, type) for new, part in made.items()}
         if name in packed:
             array = gguf.quants.dequantize(packed[name], type).reshape(array.shape)
@@ -80,6 +85,12 @@ def tiny_gguf(path: Path, model: Any, kind: str = "F32", **metadata: Any) -> dic
     writer.write_tensors_to_file()
     writer.close()
     return values
+
+
+def architecture(config: Any) -> str:
+    if config.model_type == "nemotron_h" and "moe" not in config.layer_types:
+        return "nemotron_h"
+    return ARCHITECTURES.get(config.model_type, config.model_type)
 
 
 def permute(rows: np.ndarray, heads: int) -> np.ndarray:
@@ -301,6 +312,48 @@ def _lfm2(config: Any) -> dict[str, Any]:
     }
 
 
+def _nemotron_h(config: Any) -> dict[str, Any]:
+    """How much of a head turns is said wrongly in real files, since nothing does."""
+    kinds = config.layer_types
+    dense = "moe" not in kinds
+    inner = config.intermediate_size if dense else config.moe_intermediate_size
+    experts = {
+        "expert_count": config.n_routed_experts,
+        "expert_group_count": config.n_group,
+        "expert_shared_count": config.n_shared_experts,
+        "expert_shared_feed_forward_length": config.moe_shared_expert_intermediate_size,
+        "expert_weights_norm": config.norm_topk_prob,
+        "expert_weights_scale": config.routed_scaling_factor,
+    }
+    without = dict.fromkeys((*experts, "expert_used_count", "expert_feed_forward_length"))
+    return (without if dense else experts) | {
+        "attention__head_count_kv": [
+            config.num_key_value_heads if kind == "full_attention" else 0 for kind in kinds
+        ],
+        "attention__layer_norm_rms_epsilon": config.layer_norm_epsilon,
+        "expert_group_used_count": None,
+        "feed_forward_length": [inner if kind in ("mlp", "moe") else 0 for kind in kinds],
+        "rope__dimension_count": config.hidden_size // config.num_attention_heads // 2,
+        "rope__scaling__finetuned": False,
+        "ssm__conv_kernel": config.conv_kernel,
+        "ssm__inner_size": config.mamba_num_heads * config.mamba_head_dim,
+        "ssm__state_size": config.ssm_state_size,
+        "ssm__time_step_rank": config.mamba_num_heads,
+        "ssm__group_count": config.n_groups,
+    }
+
+
+def _qwen3next(config: Any) -> dict[str, Any]:
+    return _qwen2moe(config) | {
+        "full_attention_interval": 1 + config.layer_types.index("full_attention"),
+        "ssm__conv_kernel": config.linear_conv_kernel_dim,
+        "ssm__inner_size": config.linear_num_value_heads * config.linear_value_head_dim,
+        "ssm__state_size": config.linear_key_head_dim,
+        "ssm__time_step_rank": config.linear_num_value_heads,
+        "ssm__group_count": config.linear_num_key_heads,
+    }
+
+
 _OWN: dict[str, Callable[[Any], dict[str, Any]]] = {
     "cohere2": _windowed,
     "deepseek2": _deepseek2,
@@ -317,10 +370,13 @@ _OWN: dict[str, Callable[[Any], dict[str, Any]]] = {
     "lfm2moe": _lfm2,
     "llama4": _llama4,
     "mistral3": _mistral3,
+    "nemotron_h": _nemotron_h,
+    "nemotron_h_moe": _nemotron_h,
     "olmo2": _olmo2,
     "olmoe": lambda c: {"expert_count": c.num_experts},
     "phi3": _phi3,
     "qwen2moe": _qwen2moe,
+    "qwen3next": _qwen3next,
     "stablelm": lambda c: {"use_parallel_residual": c.use_parallel_residual},
 }
 
@@ -344,10 +400,15 @@ def _ordered(arch: str, config: Any, name: str, packed: np.ndarray) -> np.ndarra
 
 
 def _converted(
-    arch: str, config: Any, name: str, array: np.ndarray, metadata: dict[str, Any]
+    arch: str,
+    config: Any,
+    name: str,
+    array: np.ndarray,
+    metadata: dict[str, Any],
+    older: bool,
 ) -> Named:
     """Under the names and in the layout that the converter gives to the map of names."""
-    if arch in _NORMS_PLUS_ONE and name.endswith("norm.weight"):
+    if arch in _NORMS_PLUS_ONE and name.endswith("norm.weight") and "linear_attn" not in name:
         array = array + 1
     if name.endswith(".A_log"):
         array = -np.exp(array)
@@ -366,6 +427,8 @@ def _converted(
             yield from _halves(name + ".weight", array, stacked == "gate_up_proj")
         case "granitemoe" | "granitehybrid", ["input_linear", "weight"]:
             yield from _halves(name, array, True)
+        case "qwen3next", ["in_proj_qkvz", "weight"] if not older:
+            yield from _split_qkvz(config, name, array)
         case "deepseek2", ["kv_b_proj", "weight"] if metadata["attention__key_length_mla"]:
             yield from _split_kv_b(config, name, array)
         case _:
@@ -406,6 +469,17 @@ def _split_kv_b(config: Any, name: str, array: np.ndarray) -> Named:
     yield name.replace("kv_b_proj", "v_b_proj"), np.ascontiguousarray(heads[:, plain:])
 
 
+def _split_qkvz(config: Any, name: str, array: np.ndarray) -> Named:
+    """Rows of all key heads' queries, then of their keys, then of their values; gates apart."""
+    keys = config.linear_num_key_heads
+    values = config.linear_num_value_heads // keys * config.linear_value_head_dim
+    ends = np.cumsum([config.linear_key_head_dim] * 2 + [values])
+    heads = array.reshape(keys, -1, array.shape[-1])
+    *qkv, z = (part.reshape(-1, array.shape[-1]) for part in np.split(heads, ends, axis=1))
+    yield name.replace("in_proj_qkvz", "in_proj_qkv"), np.concatenate(qkv)
+    yield name.replace("in_proj_qkvz", "in_proj_z"), z
+
+
 def _stacked(written: dict[str, Any]) -> dict[str, Any]:
     """Experts, and norms of each head, are one tensor."""
     groups: dict[str, list[Any]] = {}
@@ -425,6 +499,7 @@ def _gguf_name(names: gguf.TensorNameMap, name: str) -> str:
         name = name.replace("_bias", ".bias")
     name = name.removesuffix(".dt_bias") + ".dt_proj.bias" if name.endswith(".dt_bias") else name
     name = re.sub(r"^model\.(.*feed_forward\.experts\.w\d)", r"\1", name)
+    name = re.sub(r"^backbone\.(layers\.\d+)\.mixer\.experts", r"model.\1.mlp.experts", name)
     if name.endswith("expert_bias"):
         name += ".bias"
     if name.endswith("sinks"):

@@ -48,7 +48,7 @@ class Router:
         if spec.scoring == "softmax_of_top":
             weights = weights.softmax(-1)
         if spec.normalise:
-            weights = weights / (weights.sum(-1, keepdim=True) + 1e-20)
+            weights = weights / (weights.sum(-1, keepdim=True) + spec.eps)
         return experts, weights * spec.scale
 
     def _in_best_groups(self, choice: torch.Tensor) -> torch.Tensor:

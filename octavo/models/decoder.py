@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
-from typing import Literal, TypeAlias
+from functools import cached_property
+from typing import Any, Literal, TypeAlias
 
 from octavo.base.errors import ModelError
 from octavo.base.kv import KVGroup
@@ -53,8 +54,6 @@ _ACTIVATIONS: dict[str, Activation] = {
 
 _RMS = NormSpec(None, 0.0)
 
-_EPS = ("rms_norm_eps", "layer_norm_eps", "layer_norm_epsilon", "norm_eps", "layernorm_epsilon")
-
 
 @dataclass(frozen=True)
 class Names:
@@ -88,6 +87,7 @@ class Traits:
     fused_mlp: bool = False  # gate and up are
     parallel: bool = False  # mixer and feed-forward part read the same x
     norm: NormSpec = _RMS  # how norms compute; each has a weight of its own
+    eps: str = "rms_norm_eps"  # where the config says theirs, unless `norm` does
     norm_bias: bool = False
     norm_weight: bool = True
     qk_norm: Literal["head", "whole"] | None = None  # over each head, or over all
@@ -105,13 +105,19 @@ class Traits:
     understood: tuple[str, ...] = ()  # options that this family reads, of those refused elsewhere
 
 
+def biased(config: Config, **more: Any) -> Traits:
+    """Traits of a family whose `attention_bias` is a bias of q, k, v and o."""
+    bias = flag(config, "attention_bias")
+    return Traits(qkv_bias=bias, o_bias=bias, **more)
+
+
 class Build:
     """One config, and what is made of it. Sizes are read as they are asked for."""
 
     def __init__(self, config: Config, traits: Traits, groups: Iterable[KVGroup]) -> None:
         self.config, self.traits, self.names = config, traits, traits.names
         self.hidden = integer(config, "hidden_size", "d_model")
-        self.eps = number(config, *_EPS, default=1e-6)
+        self.eps = traits.norm.eps or number(config, traits.eps, default=1e-6)
         self.activation = activation(config)
         self.groups = {n: g for g in groups if not g.is_state for n in g.layers}
 
@@ -186,7 +192,7 @@ class Build:
             traits.norm,
             weight=ParamSpec(f"{name}.weight", (size,)) if traits.norm_weight else None,
             bias=ParamSpec(f"{name}.bias", (size,)) if traits.norm_bias else None,
-            eps=traits.norm.eps or self.eps,
+            eps=self.eps,
             groups=groups,
         )
 
@@ -198,9 +204,14 @@ class Build:
             raise ModelError(f"config: layer {layer} must attend, its type says that it does not")
         return self.groups[layer]
 
+    @cached_property
+    def plain_rope(self) -> RopeSpec:
+        """Where all layers that turn do so alike."""
+        return rope_spec(self.config, self.head_dim)
+
     def rope(self, layer: int) -> RopeSpec | None:
         own = self.traits.rope
-        return rope_spec(self.config, self.head_dim) if own is None else own(self, layer)
+        return self.plain_rope if own is None else own(self, layer)
 
     def attend(self, layer: int) -> AttendSpec:
         """As far as the layer's KV group says."""
@@ -334,6 +345,11 @@ def _drafting(config: Config, layers: str) -> tuple[str, ...]:
     """Layers that draft further tokens follow the last one, or have a name of their own."""
     first, more = layer_count(config), count(config, "num_nextn_predict_layers")
     return ("mtp.*", *(f"{layers}.{n}.*" for n in range(first, first + more)))
+
+
+def norm_from_one(config: Config) -> NormSpec:
+    """How norms compute whose weights count from one. GGUF files have it added already."""
+    return NormSpec(None, 0.0, offset=0.0 if flag(config, "norms_count_from_zero") else 1.0)
 
 
 def token_ids(config: Config, name: str) -> tuple[int, ...]:

@@ -30,7 +30,8 @@ _NORM_EPS = 1e-6  # of the latents, whatever the config says
 def deepseek_v2(config: Config, kv_dtype: str) -> ModelSpec:
     """Neighbours turn together."""
     config = {**config, "rope_interleave": True, "scoring_func": "softmax"}
-    return decoder("deepseek_v2", config, kv_dtype, _traits())
+    traits = replace(_traits(), mlp_bias=flag(config, "mlp_bias"))
+    return decoder("deepseek_v2", config, kv_dtype, traits)
 
 
 def deepseek_v3(config: Config, kv_dtype: str) -> ModelSpec:
@@ -134,8 +135,11 @@ def _router(build: Build, name: str, experts: int) -> RouterSpec:
     scale = number(config, "routed_scaling_factor", default=1.0)
     if config.get("scoring_func") == "softmax":
         plain = router(build, name, experts, normalise=False, scale=scale)
-        if config.get("topk_method", "greedy") == "greedy":
+        method = config.get("topk_method", "greedy")
+        if method == "greedy":
             return plain
+        if method != "group_limited_greedy":
+            raise ModelError(f"config: topk_method={method!r} is not supported")
         groups, top = _groups(config, experts)
         return replace(plain, groups=groups, top_groups=top, group_score="max")
     groups, top = _groups(config, experts)

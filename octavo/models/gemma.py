@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from octavo.models.config import Config, flag, integer, number, value
-from octavo.models.decoder import Build, Names, Traits, decoder
+from typing import Any
+
+from octavo.models.config import Config, integer, number, value
+from octavo.models.decoder import Build, Names, Traits, biased, decoder, norm_from_one
 from octavo.models.rope import rope_spec
-from octavo.models.spec import ModelSpec, NormSpec, RopeSpec
+from octavo.models.spec import ModelSpec, RopeSpec
 
 _AROUND = Names(
     after_mixer="post_attention_layernorm",
@@ -36,21 +38,18 @@ def gemma3(config: Config, kv_dtype: str) -> ModelSpec:
     return decoder("gemma3", config, kv_dtype, traits)
 
 
-def _traits(config: Config, names: Names, **more: object) -> Traits:
-    bias = flag(config, "attention_bias")
-    offset = 0.0 if flag(config, "norms_count_from_zero") else 1.0  # GGUF files have it added
+def _traits(config: Config, names: Names, **more: Any) -> Traits:
     scalar = value(config, "query_pre_attn_scalar")
-    return Traits(
+    return biased(
+        config,
         names=names,
-        qkv_bias=bias,
-        o_bias=bias,
-        norm=NormSpec(None, 0.0, offset=offset),
+        norm=norm_from_one(config),
         embedding_scale=number(config, "hidden_size") ** 0.5,
         attention_scale=None if scalar is None else number(config, "query_pre_attn_scalar") ** -0.5,
         soft_cap=_cap(config, "attn_logit_softcapping"),
         logit_cap=_cap(config, "final_logit_softcapping"),
         understood=_CAPS,
-        **more,  # type: ignore[arg-type]
+        **more,
     )
 
 

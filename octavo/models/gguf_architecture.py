@@ -31,6 +31,26 @@ class Architecture:
 
 
 EXPERTS_USED = {"expert_used_count": "num_experts_per_tok"}
+EXPERTS = {
+    **EXPERTS_USED,
+    "expert_count": "num_experts",
+    "expert_feed_forward_length": "moe_intermediate_size",
+}
+SHARED_EXPERT = {
+    **EXPERTS,
+    "expert_shared_feed_forward_length": "shared_expert_intermediate_size",
+}
+ROUTED_EXPERTS = {
+    **EXPERTS_USED,
+    "expert_count": "n_routed_experts",
+    "expert_feed_forward_length": "moe_intermediate_size",
+    "expert_group_count": "n_group",
+    "expert_group_used_count": "topk_group",
+    "expert_shared_count": "n_shared_experts",
+    "expert_weights_norm": "norm_topk_prob",
+    "expert_weights_scale": "routed_scaling_factor",
+    "leading_dense_block_count": "first_k_dense_replace",
+}
 LOCAL_EXPERTS = {**EXPERTS_USED, "expert_count": "num_local_experts"}
 GRANITE = {
     "attention.scale": "attention_multiplier",

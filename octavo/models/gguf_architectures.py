@@ -8,9 +8,12 @@ from typing import Any
 from octavo.base.errors import ModelError
 from octavo.models.config import count, integer
 from octavo.models.gguf_architecture import (
+    EXPERTS,
     EXPERTS_USED,
     GRANITE,
     LOCAL_EXPERTS,
+    ROUTED_EXPERTS,
+    SHARED_EXPERT,
     SIGMOID,
     Architecture,
     Derive,
@@ -20,22 +23,6 @@ from octavo.models.gguf_states import STATE_ARCHITECTURES
 
 _LAYER_NORM = {"attention.layer_norm_epsilon": "layer_norm_eps"}
 _CAPS = {name: name for name in ("attn_logit_softcapping", "final_logit_softcapping")}
-_EXPERTS = {
-    **EXPERTS_USED,
-    "expert_count": "num_experts",
-    "expert_feed_forward_length": "moe_intermediate_size",
-}
-_ROUTED_EXPERTS = {
-    **EXPERTS_USED,
-    "expert_count": "n_routed_experts",
-    "expert_feed_forward_length": "moe_intermediate_size",
-    "expert_group_count": "n_group",
-    "expert_group_used_count": "topk_group",
-    "expert_shared_count": "n_shared_experts",
-    "expert_weights_norm": "norm_topk_prob",
-    "expert_weights_scale": "routed_scaling_factor",
-    "leading_dense_block_count": "first_k_dense_replace",
-}
 
 # Files have the one that Gemma's norms add to their weights added.
 _GEMMA = {"hidden_activation": "gelu_pytorch_tanh", "norms_count_from_zero": True}
@@ -124,7 +111,7 @@ ARCHITECTURES = STATE_ARCHITECTURES | {
     "deepseek2": Architecture(
         "deepseek_v2",
         {
-            **_ROUTED_EXPERTS,
+            **ROUTED_EXPERTS,
             "attention.kv_lora_rank": "kv_lora_rank",
         },
         derive=_deepseek2,
@@ -153,7 +140,7 @@ ARCHITECTURES = STATE_ARCHITECTURES | {
     "glm4": Architecture("glm4", partial=True),
     "glm4moe": Architecture(
         "glm4_moe",
-        _ROUTED_EXPERTS,
+        ROUTED_EXPERTS,
         derive=_qk_norm,
         accepts={"expert_gating_func": (0, SIGMOID)},
         partial=True,
@@ -201,11 +188,11 @@ ARCHITECTURES = STATE_ARCHITECTURES | {
     "qwen2": Architecture("qwen2"),
     "qwen2moe": Architecture(
         "qwen2_moe",
-        {**_EXPERTS, "expert_shared_feed_forward_length": "shared_expert_intermediate_size"},
+        SHARED_EXPERT,
         derive=_qwen2_moe,
     ),
     "qwen3": Architecture("qwen3"),
-    "qwen3moe": Architecture("qwen3_moe", _EXPERTS, {"norm_topk_prob": True}),
+    "qwen3moe": Architecture("qwen3_moe", EXPERTS, {"norm_topk_prob": True}),
     "smollm3": Architecture("smollm3"),
     "stablelm": Architecture(
         "stablelm",

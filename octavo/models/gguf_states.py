@@ -10,9 +10,12 @@ import numpy as np
 from octavo.base.errors import ModelError
 from octavo.models.config import count, integer
 from octavo.models.gguf_architecture import (
+    EXPERTS,
     EXPERTS_USED,
     GRANITE,
     LOCAL_EXPERTS,
+    ROUTED_EXPERTS,
+    SHARED_EXPERT,
     SIGMOID,
     Architecture,
     Own,
@@ -100,6 +103,38 @@ def _falcon_h1(own: Own, tensors: Names) -> dict[str, Any]:
     }
 
 
+def _nemotron_h(own: Own, tensors: Names) -> dict[str, Any]:
+    """Layers that neither attend nor feed forward keep a state. Files may say how much of a head
+    would turn, if any did."""
+    heads, size = _heads_of_states(own)
+    found = own.get("feed_forward_length")
+    if not isinstance(found, np.ndarray):
+        raise ModelError("GGUF metadata feed_forward_length must be given for each layer")
+    layers = integer(own, "block_count") - count(own, "nextn_predict_layers")
+    inner, feed = found.tolist()[:layers], "moe" if own.get("expert_count") else "mlp"
+    mixers = _layers(own, "mamba")[:layers]
+    return {
+        "layer_types": [
+            feed if size else mixer for size, mixer in zip(inner, mixers, strict=False)
+        ],
+        "intermediate_size": max(inner, default=0),
+        "mamba_num_heads": heads,
+        "mamba_head_dim": size,
+        "mlp_bias": _any(tensors, ".ffn_up.bias"),
+        "partial_rotary_factor": None,
+        "use_bias": _any(tensors, ".ssm_in.bias"),
+        "use_conv_bias": _any(tensors, ".ssm_conv1d.bias"),
+    }
+
+
+def _qwen3next(own: Own, tensors: Names) -> dict[str, Any]:
+    """Older files have queries, keys, values and their gates in one tensor, by key head."""
+    return {
+        "linear_value_head_dim": _heads_of_states(own)[1],
+        "tensors_apart": _any(tensors, ".attn_gate.weight"),
+    }
+
+
 def _lfm2(own: Own, tensors: Names) -> dict[str, Any]:
     return {
         "layer_types": _layers(own, "conv"),
@@ -120,6 +155,14 @@ _WITHIN = {
     "ssm.state_size": "mamba_d_state",
 }
 _READ = ("ssm.inner_size", "ssm.time_step_rank")
+_NORM = {"attention.layer_norm_rms_epsilon": "layer_norm_epsilon"}
+_LFM2 = {"attention.layer_norm_rms_epsilon": "norm_eps", "shortconv.l_cache": "conv_L_cache"}
+_NEMOTRON_H = {
+    **_NORM,
+    "ssm.conv_kernel": "conv_kernel",
+    "ssm.group_count": "n_groups",
+    "ssm.state_size": "ssm_state_size",
+}
 
 STATE_ARCHITECTURES = {
     "falcon-h1": Architecture(
@@ -144,28 +187,58 @@ STATE_ARCHITECTURES = {
     ),
     "lfm2": Architecture(
         "lfm2",
-        {"shortconv.l_cache": "conv_L_cache"},
+        _LFM2,
         {"block_auto_adjust_ff_dim": False},
         _lfm2,
     ),
     "lfm2moe": Architecture(
         "lfm2_moe",
         {
-            **EXPERTS_USED,
-            "expert_count": "num_experts",
-            "expert_feed_forward_length": "moe_intermediate_size",
+            **_LFM2,
+            **EXPERTS,
             "leading_dense_block_count": "num_dense_layers",
-            "shortconv.l_cache": "conv_L_cache",
         },
         derive=_lfm2,
         accepts={"expert_gating_func": (0, SIGMOID)},
     ),
     "mamba": Architecture(
         "mamba",
-        {**_MAMBA, "ssm.time_step_rank": "time_step_rank"},
+        {**_NORM, **_MAMBA, "ssm.time_step_rank": "time_step_rank"},
         derive=_mamba,
         read=("ssm.dt_b_c_rms",),
         attends=False,
     ),
-    "mamba2": Architecture("mamba2", _MAMBA, derive=_mamba2, read=_READ, attends=False),
+    "mamba2": Architecture(
+        "mamba2", {**_NORM, **_MAMBA}, derive=_mamba2, read=_READ, attends=False
+    ),
+    "nemotron_h": Architecture(
+        "nemotron_h", _NEMOTRON_H, derive=_nemotron_h, read=_READ, partial=True
+    ),
+    "nemotron_h_moe": Architecture(
+        "nemotron_h",
+        {
+            **_NEMOTRON_H,
+            **ROUTED_EXPERTS,
+            "expert_shared_feed_forward_length": "moe_shared_expert_intermediate_size",
+        },
+        derive=_nemotron_h,
+        accepts={"expert_gating_func": (0, SIGMOID)},
+        read=_READ,
+        partial=True,
+    ),
+    "qwen3next": Architecture(
+        "qwen3_next",
+        {
+            **SHARED_EXPERT,
+            "full_attention_interval": "full_attention_interval",
+            "ssm.conv_kernel": "linear_conv_kernel_dim",
+            "ssm.group_count": "linear_num_key_heads",
+            "ssm.state_size": "linear_key_head_dim",
+            "ssm.time_step_rank": "linear_num_value_heads",
+        },
+        {"norm_topk_prob": True, "norms_count_from_zero": True},
+        _qwen3next,
+        read=("ssm.inner_size",),
+        partial=True,
+    ),
 }

@@ -31,10 +31,9 @@ def glm4_moe(config: Config, kv_dtype: str) -> ModelSpec:
 
 
 def _traits(config: Config, names: Names) -> Traits:
-    bias = flag(config, "attention_bias")
     return Traits(
         names=names,
-        qkv_bias=bias,
+        qkv_bias=flag(config, "attention_bias"),
         fused_mlp=True,
         interleaved=True,
         understood=("partial_rotary_factor",),

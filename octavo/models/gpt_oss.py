@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from octavo.base.errors import ModelError
 from octavo.models.config import Config, flag, integer, number
-from octavo.models.decoder import Build, Traits, decoder
+from octavo.models.decoder import Build, biased, decoder
 from octavo.models.experts import joined_experts, own_experts, router
 from octavo.models.quantization import is_mxfp4
 from octavo.models.spec import (
@@ -25,10 +25,8 @@ def gpt_oss(config: Config, kv_dtype: str) -> ModelSpec:
     for name, known in _SWIGLU.items():
         if number(config, name, default=known) != known:
             raise ModelError(f"config: {name}={config[name]!r} is not supported")
-    bias = flag(config, "attention_bias", True)
-    traits = Traits(
-        qkv_bias=bias,
-        o_bias=bias,
+    traits = biased(
+        config,
         mixers=_attention,
         feeds=_experts,
         understood=("num_local_experts", "quantization_config"),

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from octavo.models.config import Config, flag, integer, number
-from octavo.models.decoder import Build, Traits, decoder
+from octavo.models.decoder import Build, Traits, biased, decoder
 from octavo.models.experts import joined_experts, own_experts, router
 from octavo.models.spec import MlpSpec, ModelSpec, OpSpec
 
@@ -24,11 +26,8 @@ def granitemoe(config: Config, kv_dtype: str) -> ModelSpec:
     return decoder("granitemoe", config, kv_dtype, made)
 
 
-def traits(config: Config, **more: object) -> Traits:
-    bias = flag(config, "attention_bias")
+def traits(config: Config, **more: Any) -> Traits:
     plain = {
-        "qkv_bias": bias,
-        "o_bias": bias,
         "mlp_bias": flag(config, "mlp_bias"),
         "attention_scale": number(config, "attention_multiplier", default=1.0),
         "embedding_scale": number(config, "embedding_multiplier", default=1.0),
@@ -36,7 +35,7 @@ def traits(config: Config, **more: object) -> Traits:
         "head_scale": 1 / number(config, "logits_scaling", default=1.0),
         "understood": MULTIPLIERS,
     }
-    return Traits(**{**plain, **more})  # type: ignore[arg-type]
+    return biased(config, **{**plain, **more})
 
 
 def experts_of(build: Build, layer: int) -> tuple[OpSpec, ...]:

@@ -8,7 +8,7 @@ from typing import Any
 from octavo.base.errors import ModelError
 from octavo.models import granite
 from octavo.models.config import Config, count, flag, integer, value
-from octavo.models.decoder import Build, Names, Traits, decoder
+from octavo.models.decoder import Build, Names, Traits, biased, decoder
 from octavo.models.experts import own_experts, router
 from octavo.models.spec import AttentionSpec, MlpSpec, ModelSpec, OpSpec, RopeSpec
 from octavo.models.state_spaces import mamba1, mamba2
@@ -30,11 +30,9 @@ def jamba(config: Config, kv_dtype: str) -> ModelSpec:
 
 def bamba(config: Config, kv_dtype: str) -> ModelSpec:
     """Half of each attention head turns."""
-    bias = flag(config, "attention_bias")
-    traits = Traits(
-        _NAMES,
-        qkv_bias=bias,
-        o_bias=bias,
+    traits = biased(
+        config,
+        names=_NAMES,
         mlp_bias=flag(config, "mlp_bias"),
         mixers=_mamba2_or_attention,
         understood=("partial_rotary_factor",),
@@ -57,11 +55,9 @@ def granitemoehybrid(config: Config, kv_dtype: str) -> ModelSpec:
 
 def falcon_h1(config: Config, kv_dtype: str) -> ModelSpec:
     """Attention and Mamba-2 side by side in every layer, and a multiplier for nearly everything."""
-    bias = flag(config, "attention_bias")
-    traits = Traits(
-        _NAMES,
-        qkv_bias=bias,
-        o_bias=bias,
+    traits = biased(
+        config,
+        names=_NAMES,
         mlp_bias=flag(config, "mlp_bias"),
         embedding_scale=_multiplier(config, "embedding_multiplier"),
         head_scale=_multiplier(config, "lm_head_multiplier"),
@@ -96,8 +92,7 @@ def _jamba_mixers(build: Build, layer: int) -> tuple[OpSpec]:
     if layer in build.groups:
         return (build.attention(layer),)
     config, path = build.config, build.path(layer, "mamba")
-    inner = build.hidden * integer(config, "mamba_expand", default=2)
-    spec = mamba1(build, path, inner, flag(config, "mamba_proj_bias"))
+    spec = mamba1(build, path, flag(config, "mamba_proj_bias"))
     dt, b, c = (
         build.norm(f"{path}.{name}_layernorm", linear.out_features)
         for name, linear in (("dt", spec.dt_down), ("b", spec.b), ("c", spec.c))

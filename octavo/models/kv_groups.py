@@ -21,7 +21,8 @@ _HEAD_DIM = ("head_dim", "attention_head_dim", "kv_channels")
 
 
 def kv_groups(config: Config, kv_dtype: str) -> tuple[KVGroup, ...]:
-    """Layers with the same kind and window make a group, in order of first appearance.
+    """Layers with the same kind and window make a group, in order of first appearance. States are
+    float32 whatever `kv_dtype` is.
 
     Mixtures of experts have no influence; layers that read another layer's KV keep none.
 
@@ -46,7 +47,6 @@ def _group(config: Config, kv_dtype: str, kind: KVKind, layers: list[int]) -> KV
     window = window_length(config, kind)
     name = kind if window is None else f"{kind}-{window}"
     if kind == "state":
-        _refuse_scales(kv_dtype, "recurrent states")
         size = state_bytes(config) * len(layers)
         return KVGroup(name=name, kind=kind, layers=tuple(layers), state_bytes=size)
     return KVGroup(
@@ -61,19 +61,14 @@ def _group(config: Config, kv_dtype: str, kind: KVKind, layers: list[int]) -> KV
 def _token_bytes(config: Config, kv_dtype: str, kind: KVKind, layer: int) -> int:
     """What one layer keeps for one token."""
     if value(config, "kv_lora_rank") is not None:
-        _refuse_scales(kv_dtype, "latents")
+        if kv_dtype in KV_SCALE_BYTES:  # a scale belongs to a token's K or V in one head
+            raise ModelError(f"kv_dtype {kv_dtype} has no form for latents, which this model keeps")
         return _latent(config) * ITEMSIZE[kv_dtype]
     k_dim = _head_dim(config, kind)
     v_names = ("swa_v_head_dim", "v_head_dim") if kind == "window" else ("v_head_dim",)
     v_dim = integer(config, *v_names, default=k_dim)
     heads = _kv_heads(config, kind, layer)
     return heads * (kv_head_bytes(kv_dtype, k_dim) + kv_head_bytes(kv_dtype, v_dim))
-
-
-def _refuse_scales(kv_dtype: str, what: str) -> None:
-    """A scale belongs to a token's K or V in one head: no other state has one."""
-    if kv_dtype in KV_SCALE_BYTES:
-        raise ModelError(f"kv_dtype {kv_dtype} has no form for {what}, which this model keeps")
 
 
 def _latent(config: Config) -> int:

@@ -136,17 +136,28 @@ def _full_among_states(config: Config) -> Callable[[int], bool] | None:
 
 def _chunked(config: Config) -> Callable[[int], Kinds]:
     """Llama 4: every layer is chunked but those without rotary positions."""
-    listed = integers(config, "no_rope_layers")  # 1 where a layer has rotary positions
-    interval = integer(config, "no_rope_layer_interval", default=4)
-    if listed:
-        if len(listed) != layer_count(config):
-            raise ModelError(f"config: no_rope_layers has {len(listed)} entries, not one a layer")
-        return lambda i: ("chunked",) if listed[i] else ("full",)
-    return lambda i: ("chunked",) if (i + 1) % interval else ("full",)
+    turn = turning_layers(config)
+    return lambda i: ("chunked",) if turn[i] else ("full",)
+
+
+def turning_layers(config: Config) -> list[bool]:
+    """Whether each layer has rotary positions, by `no_rope_layers`, which says 1 where one has; or
+    one of so many has none.
+
+    Raises:
+        ModelError: it has not one entry a layer.
+    """
+    listed, layers = integers(config, "no_rope_layers"), layer_count(config)
+    if not listed:
+        interval = integer(config, "no_rope_layer_interval", default=4)
+        return [bool((i + 1) % interval) for i in range(layers)]
+    if len(listed) != layers:
+        raise ModelError(f"config: no_rope_layers has {len(listed)} entries, not one a layer")
+    return [bool(entry) for entry in listed]
 
 
 def _windowed(config: Config) -> Callable[[int], Kinds]:
-    """No window, all windows (Mistral), the later layers (Qwen2), or a repeated pattern."""
+    """No window, all windows (Mistral), a repeated pattern, or as the class of the model has it."""
     if value(config, "sliding_window") is None or not flag(config, "use_sliding_window", True):
         return lambda i: ("full",)
     pattern = value(config, "sliding_window_pattern", "_sliding_window_pattern")
@@ -155,5 +166,18 @@ def _windowed(config: Config) -> Callable[[int], Kinds]:
     if pattern is not None:
         every = integer({"sliding_window_pattern": pattern}, "sliding_window_pattern")
         return lambda i: ("window",) if (i + 1) % every else ("full",)
-    first = count(config, "max_window_layers") if "use_sliding_window" in config else 0
-    return lambda i: ("window",) if i >= first else ("full",)
+    seeing_part = _windows_of_class(config)
+    return lambda i: ("window",) if seeing_part(i) else ("full",)
+
+
+def _windows_of_class(config: Config) -> Callable[[int], bool]:
+    """Qwen2's and Qwen3's later layers have windows, every other one of Qwen2-MoE's first ones,
+    those of SmolLM3 without rotary positions, and else all of them."""
+    kind, bound = config.get("model_type"), count(config, "max_window_layers")
+    if kind == "qwen2_moe":
+        return lambda i: i % 2 == 0 and i < bound
+    if kind == "smollm3":
+        turn = turning_layers(config)
+        return lambda i: not turn[i]
+    first = 0 if kind == "qwen3_moe" or "use_sliding_window" not in config else bound
+    return lambda i: i >= first

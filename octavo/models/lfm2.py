@@ -29,13 +29,17 @@ _NAMES = Names(
 
 
 def lfm2(config: Config, kv_dtype: str) -> ModelSpec:
-    return decoder("lfm2", _named(config), kv_dtype, Traits(_NAMES, mixers=_mixers, feeds=_mlps))
+    return decoder("lfm2", _named(config), kv_dtype, _traits(feeds=_mlps))
 
 
 def lfm2_moe(config: Config, kv_dtype: str) -> ModelSpec:
     """The first layers are dense."""
-    traits = Traits(_NAMES, mixers=_mixers, feeds=_feeds, understood=("num_experts",))
+    traits = _traits(feeds=_feeds, understood=("num_experts",))
     return decoder("lfm2_moe", _named(config), kv_dtype, traits)
+
+
+def _traits(**more: Any) -> Traits:
+    return Traits(_NAMES, eps="norm_eps", mixers=_mixers, **more)
 
 
 def _named(config: Config) -> dict[str, Any]:
@@ -109,6 +113,7 @@ def _experts(build: Build, path: str) -> ExpertsSpec:
         experts,
         scoring="sigmoid",
         normalise=normalises(config, True),
+        eps=1e-6,
         scale=number(config, "routed_scaling_factor", default=1.0),
         bias=ParamSpec(f"{path}.expert_bias", (experts,)) if biased else None,
     )

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 from octavo.base.errors import ModelError
-from octavo.models.config import Config, flag, integer, integers, number
-from octavo.models.decoder import Build, Traits, decoder
-from octavo.models.rope import rope_parameters, rope_spec
+from octavo.models.config import Config, flag, number
+from octavo.models.decoder import Build, Traits, biased, decoder
+from octavo.models.layer_kinds import turning_layers
+from octavo.models.rope import rope_parameters
 from octavo.models.spec import AttentionSpec, ModelSpec, RopeSpec, TemperSpec
 
 
@@ -15,12 +17,12 @@ def llama(config: Config, kv_dtype: str) -> ModelSpec:
     """Biases are optional; `pretraining_tp` only splits the same products and is of no account."""
     if config.get("sliding_window") is not None:
         raise ModelError("config: sliding_window is not supported for llama")
-    return decoder("llama", config, kv_dtype, _biased(config))
+    return decoder("llama", config, kv_dtype, _traits(config))
 
 
 def smollm3(config: Config, kv_dtype: str) -> ModelSpec:
     """Some layers have no rotary positions."""
-    traits = replace(_biased(config), rope=_rope_of_listed, understood=("no_rope_layers",))
+    traits = _traits(config, rope=_rope_of_listed, understood=("no_rope_layers",))
     return decoder("smollm3", config, kv_dtype, traits)
 
 
@@ -41,17 +43,12 @@ def ministral3(config: Config, kv_dtype: str) -> ModelSpec:
     return decoder("ministral3", config, kv_dtype, Traits(mixers=_tempered))
 
 
-def _biased(config: Config) -> Traits:
-    bias = flag(config, "attention_bias")
-    return Traits(qkv_bias=bias, o_bias=bias, mlp_bias=flag(config, "mlp_bias"))
+def _traits(config: Config, **more: Any) -> Traits:
+    return biased(config, mlp_bias=flag(config, "mlp_bias"), **more)
 
 
 def _rope_of_listed(build: Build, layer: int) -> RopeSpec | None:
-    """`no_rope_layers` has 1 where a layer turns, or every so many layers does not."""
-    listed = integers(build.config, "no_rope_layers")
-    interval = integer(build.config, "no_rope_layer_interval", default=4)
-    turns = listed[layer] if listed else (layer + 1) % interval
-    return rope_spec(build.config, build.head_dim) if turns else None
+    return build.plain_rope if turning_layers(build.config)[layer] else None
 
 
 def _tempered(build: Build, layer: int) -> tuple[AttentionSpec]:

@@ -5,9 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 from octavo.models.config import Config, flag, integer, integers, number
-from octavo.models.decoder import Build, Names, Traits, decoder
+from octavo.models.decoder import Build, Names, biased, decoder
 from octavo.models.experts import joined_experts, own_experts, router
-from octavo.models.rope import rope_spec
 from octavo.models.spec import (
     AttentionSpec,
     ModelSpec,
@@ -27,11 +26,9 @@ _UNDERSTOOD = (
 
 
 def llama4(config: Config, kv_dtype: str) -> ModelSpec:
-    bias = flag(config, "attention_bias")
-    traits = Traits(
+    traits = biased(
+        config,
         names=Names(feed="feed_forward"),
-        qkv_bias=bias,
-        o_bias=bias,
         interleaved=True,
         rope=_rope,
         mixers=_attention,
@@ -42,9 +39,7 @@ def llama4(config: Config, kv_dtype: str) -> ModelSpec:
 
 
 def _rope(build: Build, layer: int) -> RopeSpec | None:
-    if build.group(layer).kind != "chunked":
-        return None
-    return rope_spec(build.config, build.head_dim)
+    return build.plain_rope if build.group(layer).kind == "chunked" else None
 
 
 def _attention(build: Build, layer: int) -> tuple[AttentionSpec]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from octavo.models.config import Config, flag, integer, number
+from octavo.models.config import Config, flag, number
 from octavo.models.decoder import Build, Names, Traits, decoder
 from octavo.models.spec import Mamba1Spec, Mamba2Spec, ModelSpec, NormSpec, OpSpec
 from octavo.models.state_spaces import mamba1, mamba2
@@ -22,17 +22,27 @@ NAMES = Names(
 
 
 def mamba(config: Config, kv_dtype: str) -> ModelSpec:
-    return _states_only("mamba", config, kv_dtype, Traits(NAMES, mixers=_mamba1, feeds=nothing))
+    return _states_only(
+        "mamba",
+        config,
+        kv_dtype,
+        Traits(NAMES, eps="layer_norm_epsilon", mixers=_mamba1, feeds=nothing),
+    )
 
 
 def falcon_mamba(config: Config, kv_dtype: str) -> ModelSpec:
     """Norms without weights over B, C and what makes the steps."""
-    traits = Traits(NAMES, mixers=_mamba1_normed, feeds=nothing)
+    traits = Traits(NAMES, eps="layer_norm_epsilon", mixers=_mamba1_normed, feeds=nothing)
     return _states_only("falcon_mamba", config, kv_dtype, traits)
 
 
 def mamba2_family(config: Config, kv_dtype: str) -> ModelSpec:
-    return _states_only("mamba2", config, kv_dtype, Traits(NAMES, mixers=_mamba2, feeds=nothing))
+    return _states_only(
+        "mamba2",
+        config,
+        kv_dtype,
+        Traits(NAMES, eps="layer_norm_epsilon", mixers=_mamba2, feeds=nothing),
+    )
 
 
 def _states_only(family: str, config: Config, kv_dtype: str, traits: Traits) -> ModelSpec:
@@ -45,7 +55,7 @@ def nothing(build: Build, layer: int) -> tuple[OpSpec, ...]:
 
 def _mamba1(build: Build, layer: int) -> tuple[Mamba1Spec]:
     bias = flag(build.config, "use_bias")
-    return (mamba1(build, build.path(layer, "mixer"), _inner(build), bias),)
+    return (mamba1(build, build.path(layer, "mixer"), bias),)
 
 
 def _mamba1_normed(build: Build, layer: int) -> tuple[Mamba1Spec]:
@@ -56,9 +66,3 @@ def _mamba1_normed(build: Build, layer: int) -> tuple[Mamba1Spec]:
 
 def _mamba2(build: Build, layer: int) -> tuple[Mamba2Spec]:
     return (mamba2(build, build.path(layer, "mixer"), flag(build.config, "use_bias")),)
-
-
-def _inner(build: Build) -> int:
-    """Channels of the mixer; an intermediate size is not that of an MLP here."""
-    expanded = build.hidden * integer(build.config, "expand", default=2)
-    return integer(build.config, "intermediate_size", default=expanded)

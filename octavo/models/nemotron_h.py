@@ -22,6 +22,7 @@ def nemotron_h(config: Config, kv_dtype: str) -> ModelSpec:
         raise ModelError("config: moe_latent_size is not supported")
     traits = Traits(
         NAMES,
+        eps="layer_norm_epsilon",
         mlp_bias=flag(config, "mlp_bias"),
         rope=no_rope,
         mixers=_ops,

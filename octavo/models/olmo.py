@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from octavo.models.config import Config, flag, integer
-from octavo.models.decoder import Build, Names, Traits, decoder
+from typing import Any
+
+from octavo.models.config import Config, integer
+from octavo.models.decoder import Build, Names, Traits, biased, decoder
 from octavo.models.experts import normalises, own_experts, router
 from octavo.models.rope import rope_spec
 from octavo.models.spec import ExpertsSpec, ModelSpec, NormSpec, RopeSpec
@@ -18,9 +20,7 @@ _AFTER = Names(
 
 def olmo(config: Config, kv_dtype: str) -> ModelSpec:
     """LayerNorm without parameters."""
-    bias = flag(config, "attention_bias")
-    norm = NormSpec(None, 1e-5, kind="layer")
-    traits = Traits(qkv_bias=bias, o_bias=bias, norm=norm, norm_weight=False)
+    traits = biased(config, norm=NormSpec(None, 1e-5, kind="layer"), norm_weight=False)
     return decoder("olmo", config, kv_dtype, traits)
 
 
@@ -35,16 +35,12 @@ def olmo3(config: Config, kv_dtype: str) -> ModelSpec:
 
 
 def olmoe(config: Config, kv_dtype: str) -> ModelSpec:
-    bias = flag(config, "attention_bias")
-    traits = Traits(
-        qkv_bias=bias, o_bias=bias, qk_norm="whole", feeds=_experts, understood=("num_experts",)
-    )
+    traits = biased(config, qk_norm="whole", feeds=_experts, understood=("num_experts",))
     return decoder("olmoe", config, kv_dtype, traits)
 
 
-def _traits(config: Config, **more: object) -> Traits:
-    bias = flag(config, "attention_bias")
-    return Traits(names=_AFTER, qkv_bias=bias, o_bias=bias, qk_norm="whole", **more)  # type: ignore[arg-type]
+def _traits(config: Config, **more: Any) -> Traits:
+    return biased(config, names=_AFTER, qk_norm="whole", **more)
 
 
 def _rope(build: Build, layer: int) -> RopeSpec:

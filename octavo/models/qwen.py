@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from octavo.models.config import Config, flag, integer
-from octavo.models.decoder import Build, Traits, decoder
+from octavo.models.decoder import Build, Traits, biased, decoder
 from octavo.models.experts import is_sparse, normalises, own_experts, router
 from octavo.models.spec import MlpSpec, ModelSpec, OpSpec
 
@@ -19,7 +19,7 @@ def qwen2(config: Config, kv_dtype: str) -> ModelSpec:
 
 def qwen3(config: Config, kv_dtype: str) -> ModelSpec:
     """Norms over each head of q and k; heads of their own size."""
-    return decoder("qwen3", config, kv_dtype, qwen3_traits(config))
+    return decoder("qwen3", config, kv_dtype, biased(config, qk_norm="head"))
 
 
 def qwen2_moe(config: Config, kv_dtype: str) -> ModelSpec:
@@ -29,13 +29,8 @@ def qwen2_moe(config: Config, kv_dtype: str) -> ModelSpec:
 
 
 def qwen3_moe(config: Config, kv_dtype: str) -> ModelSpec:
-    traits = replace(qwen3_traits(config), feeds=feeds, understood=EXPERTS)
+    traits = biased(config, qk_norm="head", feeds=feeds, understood=EXPERTS)
     return decoder("qwen3_moe", config, kv_dtype, traits)
-
-
-def qwen3_traits(config: Config) -> Traits:
-    bias = flag(config, "attention_bias")
-    return Traits(qkv_bias=bias, o_bias=bias, qk_norm="head")
 
 
 def feeds(build: Build, layer: int) -> tuple[OpSpec, ...]:

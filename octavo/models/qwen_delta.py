@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 from octavo.base.errors import ModelError
 from octavo.models.config import Config, flag, integer, section, value
-from octavo.models.decoder import Build, Traits, decoder
+from octavo.models.decoder import Build, Traits, biased, decoder, norm_from_one
 from octavo.models.qwen import EXPERTS, feeds
 from octavo.models.spec import (
     AttentionSpec,
@@ -87,11 +87,9 @@ def _traits(config: Config, enter: _Enter) -> Traits:
             return (_gated_attention(build, layer),)
         return (_delta(build, build.path(layer, "linear_attn"), enter),)
 
-    bias = flag(config, "attention_bias")
-    return Traits(
-        qkv_bias=bias,
-        o_bias=bias,
-        norm=NormSpec(None, 0.0, offset=1.0),
+    return biased(
+        config,
+        norm=norm_from_one(config),
         qk_norm="head",
         mixers=mixers,
         understood=(*EXPERTS, "partial_rotary_factor"),
@@ -142,24 +140,30 @@ def _sizes(config: Config) -> _Sizes:
 
 
 def _one_by_one(build: Build, path: str, sizes: _Sizes) -> _Entering:
-    hidden, heads = build.hidden, sizes.value_heads
-    rows = {"q": sizes.keys, "k": sizes.keys, "v": sizes.values}
-    return _Entering(
-        mixed=tuple(parts(build, f"{path}.in_proj_qkv", hidden, rows)),
-        z=build.linear(f"{path}.in_proj_z", sizes.values, hidden),
-        beta=build.linear(f"{path}.in_proj_b", heads, hidden),
-        decay=build.linear(f"{path}.in_proj_a", heads, hidden),
+    beta, decay = (
+        build.linear(f"{path}.in_proj_{x}", sizes.value_heads, build.hidden) for x in "ba"
     )
+    *mixed, z = _qkv_and_z(build, path, sizes)
+    return _Entering(tuple(mixed), z, beta, decay)
 
 
 def _by_key_head(build: Build, path: str, sizes: _Sizes) -> _Entering:
     """In one tensor lie, for each key head, the rows of its query, its key, its values and their
-    gates; in another those of their betas and decays."""
+    gates, which GGUF files have apart; in another those of their betas and decays."""
     hidden, heads = build.hidden, sizes.key_heads
     together = sizes.value_heads // heads
     values = together * sizes.value_dim
     rows = {"q": sizes.key_dim, "k": sizes.key_dim, "v": values, "z": values}
-    *mixed, z = parts(build, f"{path}.in_proj_qkvz", hidden, rows, heads=heads)
+    if flag(build.config, "tensors_apart"):
+        *mixed, z = _qkv_and_z(build, path, sizes)
+    else:
+        *mixed, z = parts(build, f"{path}.in_proj_qkvz", hidden, rows, heads=heads)
     rows = {"b": together, "a": together}
     beta, decay = parts(build, f"{path}.in_proj_ba", hidden, rows, heads=heads)
     return _Entering(tuple(mixed), z, beta, decay)
+
+
+def _qkv_and_z(build: Build, path: str, sizes: _Sizes) -> list[LinearSpec]:
+    rows = {"q": sizes.keys, "k": sizes.keys, "v": sizes.values}
+    qkv = parts(build, f"{path}.in_proj_qkv", build.hidden, rows)
+    return [*qkv, build.linear(f"{path}.in_proj_z", sizes.values, build.hidden)]

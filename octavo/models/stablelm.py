@@ -13,6 +13,7 @@ def stablelm(config: Config, kv_dtype: str) -> ModelSpec:
     traits = Traits(
         qkv_bias=flag(config, "use_qkv_bias"),
         norm=NormSpec(None, 0.0, kind="layer"),
+        eps="layer_norm_eps",
         norm_bias=True,
         parallel=flag(config, "use_parallel_residual"),
         mixers=_attention,

@@ -1,10 +1,12 @@
-"""Bytes of the recurrent state that one state layer keeps for one sequence.
+"""Sizes of recurrent states, and the bytes that one state layer keeps for one sequence.
 
 A state is a matrix that sums up everything seen, and the last `kernel - 1` inputs of a short
 convolution. Both are float32, whatever KV is kept in: errors would add up over the whole sequence.
 """
 
 from __future__ import annotations
+
+from dataclasses import dataclass
 
 from octavo.base.errors import ModelError
 from octavo.models.config import Config, integer, section, value
@@ -13,6 +15,20 @@ _FLOAT32 = 4  # bytes
 
 _MAMBA2_HEADS = ("mamba_n_heads", "mamba_num_heads", "n_mamba_heads")
 _MAMBA2_HEAD_DIM = ("mamba_d_head", "mamba_head_dim", "mamba_headdim")
+
+
+@dataclass(frozen=True)
+class Mamba2Sizes:
+    heads: int
+    channels: int  # in all heads
+    groups: int
+    state_size: int
+    kernel: int
+
+    @property
+    def convolved(self) -> int:
+        """Channels of x, B and C."""
+        return self.channels + 2 * self.groups * self.state_size
 
 
 def state_bytes(config: Config) -> int:
@@ -43,27 +59,39 @@ def _elements(config: Config) -> tuple[int, int]:
 
 def _mamba1(config: Config) -> tuple[int, int]:
     """Mamba (arXiv 2312.00752): a state vector for each inner channel."""
-    inner = integer(config, "mamba_expand", "expand", default=2) * integer(config, "hidden_size")
+    channels = mamba1_channels(config)
+    return channels * state_size(config), channels * (kernel(config) - 1)
+
+
+def mamba1_channels(config: Config) -> int:
     if str(config.get("model_type")).endswith("mamba"):  # there it is the mixer's, not an MLP's
-        inner = integer(config, "intermediate_size", default=inner)
-    return inner * _state_size(config), inner * (_kernel(config) - 1)
+        return integer(config, "intermediate_size", default=_expanded(config))
+    return _expanded(config)
 
 
 def _mamba2(config: Config) -> tuple[int, int]:
     """Mamba-2 (arXiv 2405.21060): heads; the convolution runs over x, B and C."""
-    state = _state_size(config)
+    sizes = mamba2_sizes(config)
+    return sizes.channels * sizes.state_size, sizes.convolved * (sizes.kernel - 1)
+
+
+def mamba2_sizes(config: Config) -> Mamba2Sizes:
+    """A head's size may be "auto".
+
+    Raises:
+        ModelError: channels cannot be cut into so many heads, or groups.
+    """
+    heads = integer(config, *_MAMBA2_HEADS, "num_heads")
     groups = integer(config, "mamba_n_groups", "n_groups", "mamba_ngroups", default=1)
-    inner = _mamba2_inner(config)
-    return inner * state, (inner + 2 * groups * state) * (_kernel(config) - 1)
-
-
-def _mamba2_inner(config: Config) -> int:
-    """Channels in all heads. A head's size may be "auto"."""
     if value(config, "mamba_d_ssm") is not None:
-        return integer(config, "mamba_d_ssm")
-    if value(config, *_MAMBA2_HEAD_DIM) not in (None, "auto"):
-        return integer(config, *_MAMBA2_HEAD_DIM) * integer(config, *_MAMBA2_HEADS)
-    return integer(config, "mamba_expand", "expand", default=2) * integer(config, "hidden_size")
+        channels = integer(config, "mamba_d_ssm")
+    elif value(config, *_MAMBA2_HEAD_DIM) not in (None, "auto"):
+        channels = integer(config, *_MAMBA2_HEAD_DIM) * heads
+    else:
+        channels = _expanded(config)
+    if channels % heads or channels % groups:
+        raise ModelError(f"config: {channels} channels cannot be cut into {heads} state heads")
+    return Mamba2Sizes(heads, channels, groups, state_size(config), kernel(config))
 
 
 def _gated_delta_net(config: Config) -> tuple[int, int]:
@@ -71,8 +99,8 @@ def _gated_delta_net(config: Config) -> tuple[int, int]:
     key_dim, value_dim = (integer(config, f"linear_{x}_head_dim") for x in ("key", "value"))
     keys = integer(config, "linear_num_key_heads") * key_dim
     values = integer(config, "linear_num_value_heads") * value_dim
-    kernel = integer(config, "linear_conv_kernel_dim", default=4)
-    return values * key_dim, (2 * keys + values) * (kernel - 1)
+    length = integer(config, "linear_conv_kernel_dim", default=4)
+    return values * key_dim, (2 * keys + values) * (length - 1)
 
 
 def _kimi_delta(config: Config) -> tuple[int, int]:
@@ -82,9 +110,15 @@ def _kimi_delta(config: Config) -> tuple[int, int]:
     return inner * size, 3 * inner * (integer(config, "short_conv_kernel_size", default=4) - 1)
 
 
-def _state_size(config: Config) -> int:
+def _expanded(config: Config) -> int:
+    """Channels, where the config says no more than how many times the hidden size they are."""
+    return integer(config, "mamba_expand", "expand", default=2) * integer(config, "hidden_size")
+
+
+def state_size(config: Config) -> int:
     return integer(config, "mamba_d_state", "ssm_state_size", "state_size")
 
 
-def _kernel(config: Config) -> int:
+def kernel(config: Config) -> int:
+    """Inputs that a convolution sees."""
     return integer(config, "mamba_d_conv", "conv_kernel", default=4)

@@ -17,12 +17,7 @@ from octavo.models.spec import (
     Mamba2Spec,
     ParamSpec,
 )
-
-_HEADS = ("mamba_n_heads", "mamba_num_heads", "num_heads")
-_HEAD_DIM = ("mamba_d_head", "mamba_head_dim")
-_STATE = ("mamba_d_state", "ssm_state_size", "state_size")
-_GROUPS = ("mamba_n_groups", "n_groups")
-_KERNEL = ("mamba_d_conv", "conv_kernel")
+from octavo.models.state_bytes import kernel, mamba1_channels, mamba2_sizes, state_size
 
 
 def convolution(
@@ -60,10 +55,10 @@ def parts(
     return found
 
 
-def mamba1(build: Build, path: str, inner: int, bias: bool) -> Mamba1Spec:
-    """`inner`: channels; `bias`: of `in_proj` and `out_proj`."""
-    config, hidden = build.config, build.hidden
-    size, rank = integer(config, *_STATE), _rank(config, hidden)
+def mamba1(build: Build, path: str, bias: bool) -> Mamba1Spec:
+    """`bias`: of `in_proj` and `out_proj`."""
+    config, hidden, inner = build.config, build.hidden, mamba1_channels(build.config)
+    size, rank = state_size(config), _rank(config, hidden)
     x, z = parts(build, f"{path}.in_proj", hidden, {"x": inner, "z": inner}, bias)
     rows = {"dt": rank, "b": size, "c": size}
     dt_down, b, c = parts(build, f"{path}.x_proj", inner, rows)
@@ -95,24 +90,24 @@ def mamba2(
     """`bias`: of `in_proj`, and of `out_proj` without an `out_bias`; `scales`: of z, x, B, C and
     dt; `dt_limits`: else those of the config."""
     config, hidden = build.config, build.hidden
-    heads, inner = _heads(config, hidden)
-    size, groups = integer(config, *_STATE), integer(config, *_GROUPS, default=1)
-    rows = {"z": inner, "x": inner, "b": groups * size, "c": groups * size, "dt": heads}
+    sizes = mamba2_sizes(config)
+    heads, inner, shared = sizes.heads, sizes.channels, sizes.groups * sizes.state_size
+    rows = {"z": inner, "x": inner, "b": shared, "c": shared, "dt": heads}
     z, *mixed, dt = parts(build, f"{path}.in_proj", hidden, rows, bias, scales=scales)
     return Mamba2Spec(
         heads=heads,
         head_dim=inner // heads,
-        state_size=size,
-        groups=groups,
+        state_size=sizes.state_size,
+        groups=sizes.groups,
         z=z,
         mixed=tuple(mixed),
         dt=dt,
-        convolution=_convolution(config, path, inner + 2 * groups * size),
+        convolution=_convolution(config, path, sizes.convolved),
         a_log=ParamSpec(f"{path}.A_log", (heads,)),
         d=ParamSpec(f"{path}.D", (heads,)),
         dt_bias=ParamSpec(f"{path}.dt_bias", (heads,)),
         dt_limits=dt_limits or _limits(config),
-        norm=build.norm(f"{path}.norm", inner, groups) if normed else None,
+        norm=build.norm(f"{path}.norm", inner, sizes.groups) if normed else None,
         norm_before_gate=norm_before_gate,
         out=build.linear(
             f"{path}.out_proj",
@@ -129,7 +124,7 @@ def _convolution(config: Config, path: str, channels: int) -> ConvolutionSpec:
         raise ModelError("config: after a convolution only silu is supported")
     own = value(config, "mamba_conv_bias", "use_conv_bias")
     bias = flag({"use_conv_bias": own}, "use_conv_bias", True)
-    return convolution(f"{path}.conv1d", channels, integer(config, *_KERNEL, default=4), bias)
+    return convolution(f"{path}.conv1d", channels, kernel(config), bias)
 
 
 def _rank(config: Config, hidden: int) -> int:
@@ -137,19 +132,6 @@ def _rank(config: Config, hidden: int) -> int:
     if value(config, "mamba_dt_rank", "time_step_rank") in (None, "auto"):
         return math.ceil(hidden / 16)
     return integer(config, "mamba_dt_rank", "time_step_rank")
-
-
-def _heads(config: Config, hidden: int) -> tuple[int, int]:
-    """Heads, and channels in all of them."""
-    heads = integer(config, *_HEADS)
-    inner = value(config, "mamba_d_ssm")
-    if inner is None and value(config, *_HEAD_DIM) not in (None, "auto"):
-        inner = heads * integer(config, *_HEAD_DIM)
-    if inner is None:
-        inner = hidden * integer(config, "mamba_expand", "expand", default=2)
-    if inner % heads or inner % integer(config, *_GROUPS, default=1):
-        raise ModelError(f"config: {inner} channels cannot be cut into {heads} state heads")
-    return heads, inner
 
 
 def _limits(config: Config) -> tuple[float, float]:

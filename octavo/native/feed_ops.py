@@ -36,6 +36,7 @@ def experts(made: Emitter, layer: int, spec: ExpertsSpec, source: int, to: Targe
         top_k=router.top_k,
         scoring=router.scoring,
         normalise=router.normalise,
+        eps=router.eps,
         scale=router.scale * scale,
         bias=made.vector(router.bias),
         groups=router.groups,

@@ -163,6 +163,7 @@ class Program(Protocol):
         top_k: int,
         scoring: str,
         normalise: bool,
+        eps: float = 1e-20,
         scale: float = 1.0,
         bias: np.ndarray | None = None,
         groups: int = 1,

@@ -1,22 +1,21 @@
 """A tokenizer built from a GGUF file's metadata alone. Reads no files.
 
-GGUF names the rules ("tokenizer.ggml.model", "tokenizer.ggml.pre") and brings the vocabulary; the
-rules a name stands for are those of the tokenizer.json of the models that carry it.
+GGUF names the rules ("tokenizer.ggml.model", "tokenizer.ggml.pre") and brings the vocabulary.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from enum import IntEnum
 from typing import Any
 
 import numpy as np
-from tokenizers import AddedToken, Regex, decoders, normalizers, pre_tokenizers
+from tokenizers import AddedToken, decoders, normalizers
 from tokenizers import Tokenizer as Backend
 from tokenizers.models import BPE
 
 from octavo.base.errors import ModelError
+from octavo.text.gguf_pre_tokenizers import PRE_TOKENIZERS, Rules
 
 Metadata = Mapping[str, Any]
 
@@ -39,51 +38,6 @@ class TokenType(IntEnum):
     BYTE = 6
 
 
-@dataclass(frozen=True)
-class PreTokenizer:
-    """How a byte-level vocabulary wants text cut before merges apply."""
-
-    split: str | None = None  # None: the rule of GPT-2
-    single_digits: bool = False  # cut around every digit first
-    compose: bool = False  # Unicode NFC first
-    ignore_merges: bool = False  # a piece that is a token is taken whole
-    adds_bos: bool = False  # where the file does not say
-
-
-_LLAMA3 = PreTokenizer(
-    r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}"
-    r"| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+",
-    ignore_merges=True,
-    adds_bos=True,
-)
-_QWEN2 = PreTokenizer(
-    r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}"
-    r"| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+",
-    compose=True,
-)
-_TEKKEN = PreTokenizer(
-    r"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+"
-    r"|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*"
-    r"|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+",
-    ignore_merges=True,
-    adds_bos=True,
-)
-_GPT2 = PreTokenizer()
-_DIGITS = PreTokenizer(single_digits=True)
-
-PRE_TOKENIZERS = {
-    "default": _GPT2,
-    "gpt-2": _GPT2,
-    "smollm": _DIGITS,
-    "starcoder": _DIGITS,
-    "llama3": _LLAMA3,
-    "llama-v3": _LLAMA3,
-    "llama-bpe": _LLAMA3,
-    "qwen2": _QWEN2,
-    "tekken": _TEKKEN,
-}
-
-
 def build_backend(metadata: Metadata, source: str) -> Backend:
     """The tokenizer, with its special tokens but without BOS and EOS at the ends of a text.
 
@@ -97,9 +51,9 @@ def build_backend(metadata: Metadata, source: str) -> Backend:
     for key in ("tokens", "merges" if kind == "gpt2" else "scores"):
         if f"tokenizer.ggml.{key}" not in metadata:
             raise ModelError(f"{source} has no tokenizer.ggml.{key}")
-    pre = _pre_tokenizer(metadata, source) if kind == "gpt2" else None
+    rules = _rules(metadata, source) if kind == "gpt2" else None
     try:
-        backend = _sentencepiece(metadata) if pre is None else _byte_level(metadata, pre)
+        backend = _sentencepiece(metadata) if rules is None else _byte_level(metadata, rules)
     except Exception as error:  # the tokenizers package raises no narrower type
         raise ModelError(f"{source}: the tokenizer's vocabulary is broken: {error}") from error
     _add_tokens(backend, metadata)
@@ -125,7 +79,7 @@ def wanted_ends(metadata: Metadata) -> tuple[bool, bool]:
     )
 
 
-def _pre_tokenizer(metadata: Metadata, source: str) -> PreTokenizer:
+def _rules(metadata: Metadata, source: str) -> Rules:
     name = metadata.get("tokenizer.ggml.pre", "default")
     if name not in PRE_TOKENIZERS:
         known = ", ".join(PRE_TOKENIZERS)
@@ -136,18 +90,12 @@ def _pre_tokenizer(metadata: Metadata, source: str) -> PreTokenizer:
     return PRE_TOKENIZERS[name]
 
 
-def _byte_level(metadata: Metadata, pre: PreTokenizer) -> Backend:
+def _byte_level(metadata: Metadata, rules: Rules) -> Backend:
     merges = [tuple(merge.split(" ")) for merge in metadata["tokenizer.ggml.merges"]]
-    model = BPE(vocab=_vocabulary(metadata), merges=merges, ignore_merges=pre.ignore_merges)
+    model = BPE(vocab=_vocabulary(metadata), merges=merges, ignore_merges=rules.ignore_merges)
     backend = Backend(model)
-    byte_level = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=pre.split is None)
-    steps: list[pre_tokenizers.PreTokenizer] = [byte_level]
-    if pre.split is not None:
-        steps.insert(0, pre_tokenizers.Split(Regex(pre.split), behavior="isolated"))
-    if pre.single_digits:
-        steps.insert(0, pre_tokenizers.Digits(individual_digits=True))
-    backend.pre_tokenizer = pre_tokenizers.Sequence(steps)
-    if pre.compose:
+    backend.pre_tokenizer = rules.cut
+    if rules.compose:
         backend.normalizer = normalizers.NFC()
     backend.decoder = decoders.ByteLevel()
     return backend

@@ -25,8 +25,9 @@ _OWN_WHOLE = {
     "lfm2moe": {"output_norm": "model.embedding_norm"},
     "mamba": _BACKBONE,
     "mamba2": _BACKBONE,
+    "nemotron_h": _BACKBONE,
+    "nemotron_h_moe": _BACKBONE,
 }
-_OWN_LAYERS = {"mamba": "backbone.layers", "mamba2": "backbone.layers"}
 
 # Tensors that no layer reads: the config has what they say, or nothing needs them.
 _READ_ELSEWHERE = ("rope_factors_long.weight", "rope_factors_short.weight")
@@ -100,6 +101,21 @@ _LFM2: dict[str, Names] = {
     "ffn_down": "feed_forward.w2",
     "ffn_up": "feed_forward.w3",
 }
+_NEMOTRON_H = {
+    "attn_norm": "norm",
+    **_states("mixer"),
+    **{f"attn_{x}": f"mixer.{x}_proj" for x in "qkv"},
+    "attn_output": "mixer.o_proj",
+    **_feeds("mixer", ""),
+    "ffn_gate_inp": "mixer.gate",
+    "exp_probs_b.bias": "mixer.gate.e_score_correction_bias",
+    **_feeds("mixer.experts.{}", "_exps"),
+    **_feeds("mixer.shared_experts", "_shexp"),
+}
+_SHARED_EXPERT = {
+    **_feeds("mlp.shared_expert", "_shexp"),
+    "ffn_gate_inp_shexp": "mlp.shared_expert_gate",
+}
 _GATE_UP = {"ffn_up": "mlp.gate_up_proj"}
 _GEMMA = {"ffn_norm": "pre_feedforward_layernorm"}
 
@@ -161,10 +177,17 @@ _OWN: dict[str, dict[str, Names]] = {
     },
     "mamba": {"attn_norm": "norm", **_states("mixer", "dt_proj.bias")},
     "mamba2": {"attn_norm": "norm", **_states("mixer")},
+    "nemotron_h": _NEMOTRON_H,
+    "nemotron_h_moe": _NEMOTRON_H,
     "phi3": {**_GATE_UP, "attn_qkv": "self_attn.qkv_proj"},
-    "qwen2moe": {
-        **_feeds("mlp.shared_expert", "_shexp"),
-        "ffn_gate_inp_shexp": "mlp.shared_expert_gate",
+    "qwen2moe": _SHARED_EXPERT,
+    "qwen3next": {
+        **_SHARED_EXPERT,
+        **_states("linear_attn"),
+        "ssm_in": "linear_attn.in_proj_qkvz",
+        "ssm_ba": "linear_attn.in_proj_ba",
+        "attn_qkv": "linear_attn.in_proj_qkv",
+        "attn_gate": "linear_attn.in_proj_z",
     },
     "stablelm": {
         "attn_q_norm": "self_attn.q_layernorm.norms.{}",
@@ -191,7 +214,7 @@ def translate(architecture: str, name: str, layers: int) -> tuple[str, ...]:
     if int(match[1]) >= layers or match[2].startswith(_NEEDLESS_IN_LAYER):
         return ()
     found = _in_layer({**_USUAL, **_OWN.get(architecture, {})}, match[2])
-    path = _OWN_LAYERS.get(architecture, "model.layers")
+    path = "backbone.layers" if _OWN_WHOLE.get(architecture) is _BACKBONE else "model.layers"
     return tuple(f"{path}.{match[1]}.{part}" for part in found) or (name,)
 
 

@@ -16,6 +16,7 @@ class Parameters(Checkpoint):
     def __init__(self, spec: ModelSpec, checkpoint: Checkpoint) -> None:
         self._specs = {param.name: param for param in spec.params()}
         self._checkpoint = checkpoint
+        self._last: tuple[str, RawTensor] | None = None  # that parts were taken of
 
     def identity(self) -> str:
         return self._checkpoint.identity()
@@ -31,10 +32,20 @@ class Parameters(Checkpoint):
 
     def read(self, name: str) -> RawTensor:
         param = self._specs[name]
+        if param.part is not None:
+            whole = self._read_once(param.part.tensor)
+            return RawTensor(whole.dtype, _taken(param.part, whole.array))
         found = [self._checkpoint.read(tensor) for tensor in param.tensors]
         if param.joined:
             return RawTensor(found[0].dtype, np.concatenate([raw.array for raw in found]))
-        return RawTensor(found[0].dtype, _taken(param.part, found[0].array))
+        return found[0]
+
+    def _read_once(self, tensor: str) -> RawTensor:
+        """Parts of a tensor follow one another, and each would dequantise all of it."""
+        last = self._last
+        if last is None or last[0] != tensor:
+            last = self._last = tensor, self._checkpoint.read(tensor)
+        return last[1]
 
     def blocks(self, name: str) -> np.ndarray:
         part = self._specs[name].part
@@ -51,9 +62,7 @@ class Parameters(Checkpoint):
         return _taken(part, codes), _taken(part, scales.reshape(part.shape[:-1]))
 
 
-def _taken(part: Part | None, array: np.ndarray) -> np.ndarray:
-    if part is None:
-        return array
+def _taken(part: Part, array: np.ndarray) -> np.ndarray:
     array = array if part.index is None else array[part.index]
     array = array.T if part.turned == "before" else array
     array = _rows(part, array)

@@ -151,3 +151,19 @@ def check_preempted(case: Case, impl: str) -> None:
                 found[delta.request_id] += delta.token_ids
         assert list(found.values()) == expected
         assert llm.stats.preemptions_total > 5
+
+
+@pytest.mark.parametrize("family", ["falcon_h1", "lfm2", "nemotron_h", "qwen3_5"])
+def test_int8_beside_states(tmp_path: Path, family: str) -> None:
+    """The same cold and warm, in chunks, and by both ways."""
+    tiny_model(tmp_path, family)
+    prompts = [[n * 7 % VOCAB for n in range(length)] for length in LENGTHS]
+    params = SamplingParams(temperature=0.0, max_tokens=24, ignore_eos=True)
+    whole, cut, torch_layers = (
+        load(str(tmp_path), impl, kv_dtype="int8", max_num_batched_tokens=chunk, max_num_seqs=7)
+        for impl, chunk in (("native", 2048), ("native", 7), ("torch", 41))
+    )
+    assert whole.info.kv_dtype == "int8"
+    cold = tokens(whole.generate(prompts, params, use_tqdm=False))
+    for llm in (whole, cut, torch_layers):
+        assert tokens(llm.generate(prompts, params, use_tqdm=False)) == cold

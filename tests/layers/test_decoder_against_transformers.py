@@ -28,6 +28,15 @@ def test_logits_equal_transformers(family, tmp_path):
     assert (torch.cat(parts) - theirs).abs().max() < 1e-4 * theirs.abs().max()
 
 
+def test_biases_of_deepseek_v2(tmp_path):
+    oracle = tiny_model(tmp_path, "deepseek_v2", mlp_bias=True, attention_bias=True)
+    ids = [n * 7 % 512 for n in range(60)]
+    with torch.inference_mode():
+        theirs = oracle(torch.tensor([ids])).logits[0]
+    ours = DenseModel(ModelFiles("tiny", tmp_path)).logits(ids)
+    assert (ours - theirs).abs().max() < 1e-4 * theirs.abs().max()
+
+
 @pytest.mark.parametrize("longest", [None, 32])
 def test_longrope_beyond_the_original_context_and_within(longest, tmp_path):
     """Transformers chooses by each sequence's length, Octavo by the longest that may come."""

@@ -51,6 +51,16 @@ def test_a_field_that_is_left_out_is_the_classes_or_missed(family: str) -> None:
             assert config[name] is None
 
 
+@pytest.mark.parametrize("family", [*TINY, *HYBRIDS])
+def test_norms_have_the_epsilon_of_the_class(family: str) -> None:
+    """Other classes' names of it may stand beside it in files."""
+    config = tiny_config(family).to_dict()
+    names = ("rms_norm_eps", "layer_norm_eps", "layer_norm_epsilon", "norm_eps")
+    others = {name: 0.5 for name in names if name not in config}
+    assert len(others) == (4 if family == "olmo" else 3)
+    assert spec_of(config | others) == spec_of(config)
+
+
 def test_a_published_gemma3_with_few_fields() -> None:
     """What google/gemma-3-4b-it says of its text, and no more."""
     spec = spec_of(

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 from tiny_gguf import tiny_gguf
-from tiny_models import DENSE, tiny_model
+from tiny_models import DENSE, tiny_config, tiny_model
 
 from octavo.base.errors import ModelError
 from octavo.files.model_files import ModelFiles
@@ -102,6 +102,19 @@ def test_windows_without_layer_types(tmp_path: Path) -> None:
     assert {*windows(off), *windows(absent)} == {None}
 
 
+@pytest.mark.parametrize("family", ["qwen2", "qwen2_moe", "qwen3", "qwen3_moe", "smollm3"])
+@pytest.mark.parametrize("used", [False, True])
+def test_windows_are_where_the_class_has_them(tmp_path: Path, family: str, used: bool) -> None:
+    """Qwen3-MoE lists no types of layers: all have the window, if it is used."""
+    asked = {"num_hidden_layers": 6, "sliding_window": 24, "use_sliding_window": used}
+    config = tiny_config(family, **asked, max_window_layers=3, no_rope_layers=None).to_dict()
+    kinds = config.pop("layer_types", None) or ["sliding_attention" if used else ""] * 6
+    (tmp_path / "config.json").write_text(json.dumps(config | asked))
+    found = windows(model_spec(ModelFiles("m", tmp_path), "bfloat16"))
+    assert found == [24 if kind == "sliding_attention" else None for kind in kinds]
+    assert used == (24 in found)
+
+
 def test_unknown_architecture_says_where_the_known_are(tmp_path: Path) -> None:
     with pytest.raises(ModelError, match=r"'gpt9' is no type .*`octavo models` lists"):
         spec_of(tmp_path, model_type="gpt9")
@@ -164,6 +177,12 @@ def test_config_refused_by_name(tmp_path: Path, change: dict[str, Any]) -> None:
     }.get(name, name)
     with pytest.raises(ModelError, match=word):
         spec_of(tmp_path, **change)
+
+
+def test_unknown_ways_to_choose_experts_are_named(tmp_path: Path) -> None:
+    config = tiny_config("deepseek_v2", topk_method="noaux_tc").to_dict()
+    with pytest.raises(ModelError, match="topk_method='noaux_tc' is not supported"):
+        model_spec(folder(tmp_path, config), "bfloat16")
 
 
 @pytest.mark.parametrize("change", [{"pretraining_tp": 4}, {"num_experts": 0}, {"is_causal": True}])

@@ -10,8 +10,7 @@ import pytest
 import torch
 from dense import DenseModel
 from safetensors.torch import save_file
-from tiny_gguf import ARCHITECTURES as NAMES
-from tiny_gguf import tiny_gguf
+from tiny_gguf import architecture, tiny_gguf
 from tiny_models import FAMILIES, HYBRIDS, tiny_config, tiny_model
 from transformers import AutoModelForCausalLM
 
@@ -70,8 +69,17 @@ _AS_PUBLIC: dict[str, dict[str, Any]] = {
         "no_rope_layers": [1, 1, 1, 0],
     },
     "mistral": {"sliding_window": None},
+    "nemotron_h": {
+        "layer_types": ["linear_attention", "moe", "full_attention", "linear_attention", "moe"],
+        "n_group": 1,
+        "topk_group": 1,
+    },
     "qwen2_moe": {"decoder_sparse_step": 1},
     "qwen3_moe": {"mlp_only_layers": []},
+    "qwen3_next": {
+        "layer_types": ["linear_attention", "full_attention"] * 2,
+        "mlp_only_layers": [],
+    },
     "smollm3": {"no_rope_layers": [1, 1, 1, 0]},
 }
 # Windows that no file of the architecture has, and what is not read.
@@ -79,8 +87,6 @@ _NOT_IN_GGUF = (
     "ministral",
     "qwen2_mixed",
     "bamba",
-    "nemotron_h",
-    "qwen3_next",
     "qwen3_5",
     "qwen3_5_moe",
 )
@@ -106,8 +112,8 @@ def test_logits_equal_transformers(tmp_path: Path, family: str) -> None:
 
 
 def test_every_architecture_is_written_here() -> None:
-    types = {tiny_config(f, **_AS_PUBLIC.get(f, {})).model_type for f in WRITTEN}
-    assert {NAMES.get(name, name) for name in types} == set(ARCHITECTURES)
+    written = {architecture(tiny_config(f, **_AS_PUBLIC.get(f, {}))) for f in WRITTEN}
+    assert written | {"nemotron_h"} == set(ARCHITECTURES)
 
 
 @pytest.mark.parametrize(
@@ -138,6 +144,55 @@ def test_older_files_have_keys_and_values_in_one_tensor(tmp_path: Path) -> None:
         "value_length_mla": None,
     }
     tiny_gguf(tmp_path / "m.gguf", model, **{f"attention__{key}": v for key, v in old.items()})
+    check_logits(tmp_path / "m.gguf", model)
+
+
+def test_older_files_have_queries_keys_values_and_gates_in_one_tensor(tmp_path: Path) -> None:
+    model = made(tmp_path, "qwen3_next")
+    tiny_gguf(tmp_path / "m.gguf", model, older=True)
+    names = ModelFiles("m", tmp_path / "m.gguf").gguf.tensors
+    assert "blk.0.ssm_in.weight" in names and "blk.0.attn_qkv.weight" not in names
+    check_logits(tmp_path / "m.gguf", model)
+
+
+@pytest.mark.parametrize("biases", [False, True])
+def test_nemotron_h_without_experts(tmp_path: Path, biases: bool) -> None:
+    kinds = ["linear_attention", "mlp", "full_attention", "mlp", "linear_attention"]
+    names = ("mlp_bias", "use_bias")
+    model = tiny_model(tmp_path, "nemotron_h", layer_types=kinds, **dict.fromkeys(names, biases))
+    tiny_gguf(tmp_path / "m.gguf", model)
+    assert (
+        ModelFiles("m", tmp_path / "m.gguf").gguf.metadata["general.architecture"] == "nemotron_h"
+    )
+    check_logits(tmp_path / "m.gguf", model)
+
+
+@pytest.mark.parametrize(
+    ("key", "found", "words"),
+    [
+        ("feed_forward_length", 48, "feed_forward_length must be given for each layer"),
+        ("feed_forward_length", [0, 48], "there must be 5 layer types"),
+        ("attention__head_count_kv", [0, 0, 2], "there must be 5 layer types"),
+    ],
+)
+def test_nemotron_h_says_what_each_layer_is(
+    tmp_path: Path, key: str, found: Any, words: str
+) -> None:
+    with pytest.raises(ModelError, match=words):
+        spec(tmp_path, "nemotron_h", **{key: found})
+
+
+def test_a_draft_behind_the_layers_of_nemotron_h(tmp_path: Path) -> None:
+    """It has both, attention and experts, in the block after the last layer."""
+    model = made(tmp_path, "nemotron_h")
+    tiny_gguf(
+        tmp_path / "m.gguf",
+        model,
+        block_count=6,
+        nextn_predict_layers=1,
+        feed_forward_length=[0, 48, 0, 0, 48, 48],
+        attention__head_count_kv=[0, 0, 2, 0, 0, 2],
+    )
     check_logits(tmp_path / "m.gguf", model)
 
 

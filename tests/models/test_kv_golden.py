@@ -387,17 +387,18 @@ def test_scales_are_counted(name: str) -> None:
     assert [group.bytes_per_token for group in groups] == INT8[name]
 
 
-@pytest.mark.parametrize(
-    ("name", "what"),
-    [
-        ("DeepSeek-V3, latent, experts", "latents"),
-        ("Jamba-v0.1, attention in every eighth layer, Mamba, experts", "recurrent states"),
-        ("Mamba2-2.7B, states only", "recurrent states"),
-    ],
-)
-def test_what_has_no_heads_has_no_scales(name: str, what: str) -> None:
-    with pytest.raises(ModelError, match=f"int8 has no form for {what}"):
-        kv_groups(GOLDEN[name][0], "int8")
+def test_latents_have_no_scales() -> None:
+    with pytest.raises(ModelError, match="int8 has no form for latents"):
+        kv_groups(GOLDEN["DeepSeek-V3, latent, experts"][0], "int8")
+
+
+def test_states_are_floats_beside_int8() -> None:
+    config = GOLDEN["Jamba-v0.1, attention in every eighth layer, Mamba, experts"][0]
+    floats, codes = (kv_groups(config, kv_dtype) for kv_dtype in ("float32", "int8"))
+    (states,) = (group for group in floats if group.is_state)
+    assert states in codes
+    (full,) = (group for group in codes if not group.is_state)
+    assert full.bytes_per_token == 4 * 2 * 8 * (128 + 4)
 
 
 def test_layers_are_told_apart() -> None:

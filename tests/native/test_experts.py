@@ -20,6 +20,7 @@ ROUTERS: dict[str, dict[str, Any]] = {
     "not normalised": {"scoring": "softmax", "normalise": False, "scale": 2.5},
     "softmax of the chosen": {"scoring": "softmax_of_top", "normalise": False},
     "sigmoid": {"scoring": "sigmoid", "normalise": True, "scale": 2.5},
+    "sigmoid with an epsilon": {"scoring": "sigmoid", "normalise": True, "eps": 0.1},
     "with a correction": {"scoring": "sigmoid", "normalise": True, "bias": True},
     "best groups": {"scoring": "softmax", "normalise": False, "groups": 4, "top_groups": 2},
     "groups by their two best": {
@@ -57,6 +58,7 @@ def chosen_by(
     top_k: int,
     scoring: str,
     normalise: bool,
+    eps: float = 1e-20,
     scale: float = 1.0,
     bias: np.ndarray | None = None,
     groups: int = 1,
@@ -73,7 +75,7 @@ def chosen_by(
     choice[np.argsort(-best, kind="stable")[top_groups:]] = -np.inf
     chosen = np.argsort(-choice.ravel(), kind="stable")[:top_k]
     weights = softmax(x[chosen]) if scoring == "softmax_of_top" else scores[chosen]
-    factor = scale / weights.sum() if normalise else scale
+    factor = scale / (weights.sum() + eps) if normalise else scale
     return dict(zip(chosen.tolist(), (weights * factor).tolist(), strict=True))
 
 
@@ -248,9 +250,7 @@ def test_of_equal_choices_the_lower_expert_wins(native: Any) -> None:
     assert_near(moe.program()(x, logits), moe.meaning(x, logits), 2e-6)
 
 
-@pytest.mark.parametrize(
-    "activation", ["silu", "gelu", "gelu_tanh", "quick_gelu", "relu", "relu2"]
-)
+@pytest.mark.parametrize("activation", ["silu", "gelu", "gelu_tanh", "quick_gelu", "relu", "relu2"])
 @pytest.mark.parametrize(("limit", "shift"), [(0.0, 0.0), (0.4, 0.0), (0.4, 1.0)])
 def test_activations_bounds_and_biases(
     native: Any, activation: str, limit: float, shift: float

@@ -6,13 +6,14 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from tokenizers import AddedToken, Regex, pre_tokenizers
+from tokenizers import AddedToken
 from vocabularies import CORPUS, DIGITS, GPT2, TRICKY, byte_level, sentencepiece, write_gguf
 
 from octavo.base.errors import ModelError
 from octavo.files.model_files import ModelFiles
 from octavo.files.short_names import SHORT_NAMES
-from octavo.text.gguf_tokenizer import PRE_TOKENIZERS, build_backend
+from octavo.text.gguf_pre_tokenizers import PRE_TOKENIZERS
+from octavo.text.gguf_tokenizer import build_backend
 from octavo.text.tokenizer import load_tokenizer
 
 TEXTS = [*TRICKY, *CORPUS]
@@ -39,16 +40,7 @@ def test_byte_level_ids_equal_the_original(tmp_path, name, pre):
 
 @pytest.mark.parametrize("name", ["gpt-2", "llama-bpe", "qwen2", "tekken"])
 def test_byte_level_ids_equal_hugging_face(tmp_path, name):
-    split = PRE_TOKENIZERS[name].split
-    pre = GPT2
-    if split is not None:
-        pre = pre_tokenizers.Sequence(
-            [
-                pre_tokenizers.Split(Regex(split), behavior="isolated"),
-                pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False),
-            ]
-        )
-    path = write_gguf(tmp_path / "tiny.gguf", byte_level(pre), name)
+    path = write_gguf(tmp_path / "tiny.gguf", byte_level(PRE_TOKENIZERS[name].cut), name)
     ours, theirs = load(path), hugging_face(path)
     for text in TEXTS:
         expected = theirs.encode(text, add_special_tokens=False)
