@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
+from octavo.models.build import Build, Names, Traits, biased
 from octavo.models.config import Config, number
-from octavo.models.decoder import Build, Names, Traits, biased, decoder
+from octavo.models.decoder import decoder
 from octavo.models.spec import ModelSpec, NormSpec, RopeSpec
 
 

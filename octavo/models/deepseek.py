@@ -6,8 +6,9 @@ import math
 from dataclasses import replace
 
 from octavo.base.errors import ModelError
+from octavo.models.build import Build, Traits
 from octavo.models.config import Config, count, flag, integer, number
-from octavo.models.decoder import Build, Traits, decoder
+from octavo.models.decoder import decoder
 from octavo.models.experts import normalises, own_experts, router
 from octavo.models.rope import rope_parameters, rope_spec
 from octavo.models.spec import (

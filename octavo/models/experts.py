@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from octavo.base.errors import ModelError
+from octavo.models.build import Build
 from octavo.models.config import Config, flag, integer, integers
-from octavo.models.decoder import Build
 from octavo.models.spec import ExpertsSpec, LinearSpec, ParamSpec, Part, RouterSpec
 
 

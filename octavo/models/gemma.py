@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
+from octavo.models.build import Build, Names, Traits, biased, norm_from_one
 from octavo.models.config import Config, integer, number, value
-from octavo.models.decoder import Build, Names, Traits, biased, decoder, norm_from_one
+from octavo.models.decoder import decoder
 from octavo.models.rope import rope_spec
 from octavo.models.spec import ModelSpec, RopeSpec
 

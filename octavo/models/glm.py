@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from octavo.models.build import Names, Traits
 from octavo.models.config import Config, flag
-from octavo.models.decoder import Names, Traits, decoder
+from octavo.models.decoder import decoder
 from octavo.models.deepseek import EXPERTS, feeds
 from octavo.models.spec import ModelSpec
 

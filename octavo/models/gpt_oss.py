@@ -5,8 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 
 from octavo.base.errors import ModelError
+from octavo.models.build import Build, biased
 from octavo.models.config import Config, flag, integer, number
-from octavo.models.decoder import Build, biased, decoder
+from octavo.models.decoder import decoder
 from octavo.models.experts import joined_experts, own_experts, router
 from octavo.models.quantization import is_mxfp4
 from octavo.models.spec import (

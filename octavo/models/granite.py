@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
+from octavo.models.build import Build, Traits, biased
 from octavo.models.config import Config, flag, integer, number
-from octavo.models.decoder import Build, Traits, biased, decoder
+from octavo.models.decoder import decoder
 from octavo.models.experts import joined_experts, own_experts, router
 from octavo.models.spec import MlpSpec, ModelSpec, OpSpec
 

@@ -7,8 +7,9 @@ from typing import Any
 
 from octavo.base.errors import ModelError
 from octavo.models import granite
+from octavo.models.build import Build, Names, Traits, biased
 from octavo.models.config import Config, count, flag, integer, value
-from octavo.models.decoder import Build, Names, Traits, biased, decoder
+from octavo.models.decoder import decoder
 from octavo.models.experts import own_experts, router
 from octavo.models.spec import AttentionSpec, MlpSpec, ModelSpec, OpSpec, RopeSpec
 from octavo.models.state_spaces import mamba1, mamba2

@@ -5,8 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+from octavo.models.build import Build, Names, Traits
 from octavo.models.config import Config, count, flag, integer, number, value
-from octavo.models.decoder import Build, Names, Traits, decoder
+from octavo.models.decoder import decoder
 from octavo.models.experts import normalises, own_experts, router
 from octavo.models.spec import (
     AttentionSpec,

@@ -6,8 +6,9 @@ from dataclasses import replace
 from typing import Any
 
 from octavo.base.errors import ModelError
+from octavo.models.build import Build, Traits, biased
 from octavo.models.config import Config, flag, number
-from octavo.models.decoder import Build, Traits, biased, decoder
+from octavo.models.decoder import decoder
 from octavo.models.layer_kinds import turning_layers
 from octavo.models.rope import rope_parameters
 from octavo.models.spec import AttentionSpec, ModelSpec, RopeSpec, TemperSpec

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from octavo.models.build import Build, Names, biased
 from octavo.models.config import Config, flag, integer, integers, number
-from octavo.models.decoder import Build, Names, biased, decoder
+from octavo.models.decoder import decoder
 from octavo.models.experts import joined_experts, own_experts, router
 from octavo.models.spec import (
     AttentionSpec,

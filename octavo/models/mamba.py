@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from octavo.models.build import Build, Names, Traits
 from octavo.models.config import Config, flag, number
-from octavo.models.decoder import Build, Names, Traits, decoder
+from octavo.models.decoder import decoder
 from octavo.models.spec import Mamba1Spec, Mamba2Spec, ModelSpec, NormSpec, OpSpec
 from octavo.models.state_spaces import mamba1, mamba2
 

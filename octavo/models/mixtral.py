@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from octavo.models.build import Build, Traits
 from octavo.models.config import Config, integer
-from octavo.models.decoder import Build, Traits, decoder
+from octavo.models.decoder import decoder
 from octavo.models.experts import own_experts, router
 from octavo.models.spec import ExpertsSpec, ModelSpec
 

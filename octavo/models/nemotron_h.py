@@ -6,8 +6,9 @@ import math
 from dataclasses import replace
 
 from octavo.base.errors import ModelError
+from octavo.models.build import Build, Traits
 from octavo.models.config import Config, flag, integer, number, value
-from octavo.models.decoder import Build, Traits, decoder
+from octavo.models.decoder import decoder
 from octavo.models.experts import normalises, router
 from octavo.models.hybrid import no_rope
 from octavo.models.layer_kinds import listed_type

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
+from octavo.models.build import Build, Names, Traits, biased
 from octavo.models.config import Config, integer
-from octavo.models.decoder import Build, Names, Traits, biased, decoder
+from octavo.models.decoder import decoder
 from octavo.models.experts import normalises, own_experts, router
 from octavo.models.rope import rope_spec
 from octavo.models.spec import ExpertsSpec, ModelSpec, NormSpec, RopeSpec

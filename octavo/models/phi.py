@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from octavo.models.build import Traits
 from octavo.models.config import Config
-from octavo.models.decoder import Traits, decoder
+from octavo.models.decoder import decoder
 from octavo.models.spec import ModelSpec
 
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from octavo.models.build import Build, Traits, biased
 from octavo.models.config import Config, flag, integer
-from octavo.models.decoder import Build, Traits, biased, decoder
+from octavo.models.decoder import decoder
 from octavo.models.experts import is_sparse, normalises, own_experts, router
 from octavo.models.spec import MlpSpec, ModelSpec, OpSpec
 

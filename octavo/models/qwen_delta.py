@@ -6,8 +6,9 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from octavo.base.errors import ModelError
+from octavo.models.build import Build, Traits, biased, norm_from_one
 from octavo.models.config import Config, flag, integer, section, value
-from octavo.models.decoder import Build, Traits, biased, decoder, norm_from_one
+from octavo.models.decoder import decoder
 from octavo.models.qwen import EXPERTS, feeds
 from octavo.models.spec import (
     AttentionSpec,

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from octavo.models.build import Build, Traits
 from octavo.models.config import Config, flag
-from octavo.models.decoder import Build, Traits, decoder
+from octavo.models.decoder import decoder
 from octavo.models.spec import AttentionSpec, ModelSpec, NormSpec, ParamSpec
 
 

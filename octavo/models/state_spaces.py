@@ -8,8 +8,8 @@ from collections.abc import Iterable, Mapping
 from typing import Any, Literal
 
 from octavo.base.errors import ModelError
+from octavo.models.build import Build
 from octavo.models.config import Config, flag, integer, value
-from octavo.models.decoder import Build
 from octavo.models.spec import (
     ConvolutionSpec,
     LinearSpec,

@@ -262,7 +262,7 @@ def test_parts_that_do_not_fit_are_refused(parts, message):
         (lambda p, a, b, c: p.norm("n", a, c, None, 1e-5), "buffers"),
         (lambda p, a, b, c: p.activate("a", a, "tanh"), "tanh"),
         (lambda p, a, b, c: p.soft_cap("s", a, 0.0), "cap"),
-        (lambda p, a, b, c: p.multiply("m", a, b, "relu"), "relu"),
+        (lambda p, a, b, c: p.multiply("m", a, b, "tanh"), "tanh"),
         (lambda p, a, b, c: p.multiply("m", a, b, "none", column=57), "columns"),
         (lambda p, a, b, c: p.multiply("m", b, a, "none"), "columns"),
         (lambda p, a, b, c: p.multiply("m", a, c, "none"), "buffers"),
