@@ -27,15 +27,15 @@ inline constexpr int STEP_BYTES = 64;  // 16 outputs, 4 inputs
 
 struct BlockLayout {
   int bits;          // of a code
-  int offset;        // value = code - offset, or table[code] - offset
+  int offset;        // value = code - offset, or kE2m1[code] - offset
   bool minimum;      // value = code * d + m
   int blocks;        // in a group
   bool byte_scales;  // k-quants
   int d_bytes = 2;         // fp16; 1: an exponent; 0: there is no d
-  const uint8_t* table = nullptr;  // [16], or null
+  bool e2m1 = false;
 
   // Of a number that is multiplied: what the codes are, or stand for.
-  constexpr int multiplied_bits() const { return table != nullptr ? 5 : bits; }
+  constexpr int multiplied_bits() const { return e2m1 ? 5 : bits; }
   constexpr int high_bits() const { return bits == 8 ? 0 : bits - 4; }
   constexpr int64_t low_bytes() const { return STEP_BYTES * (bits == 8 ? 8 : 4); }
   constexpr int64_t code_bytes() const { return low_bytes() + STEP_BYTES * high_bits(); }
@@ -65,7 +65,7 @@ constexpr BlockLayout block_layout(Format format) {
       return {.bits = 6, .offset = 32, .minimum = false, .blocks = 8, .byte_scales = true};
     case Format::mxfp4:
       return {.bits = 4, .offset = 12, .minimum = false, .blocks = 1, .byte_scales = false,
-              .d_bytes = 1, .table = kE2m1};
+              .d_bytes = 1, .e2m1 = true};
     case Format::int8:
       return {.bits = 8, .offset = 128, .minimum = false, .blocks = 1, .byte_scales = false,
               .d_bytes = 0};

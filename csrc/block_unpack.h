@@ -93,9 +93,9 @@ OCTAVO_INLINE void unpack_halves(const uint8_t* from, int at, Block& block) {
       steps[s] |= above(s);
       steps[s + HALF] |= above(s + HALF);
     }
-    if constexpr (LAYOUT.table != nullptr) {
-      steps[s] = look_up(LAYOUT.table, steps[s]);
-      steps[s + HALF] = look_up(LAYOUT.table, steps[s + HALF]);
+    if constexpr (LAYOUT.e2m1) {
+      steps[s] = look_up(kE2m1, steps[s]);
+      steps[s + HALF] = look_up(kE2m1, steps[s + HALF]);
     }
   }
 #pragma GCC unroll 8

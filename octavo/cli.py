@@ -203,16 +203,21 @@ def _parser() -> argparse.ArgumentParser:
 def _command(
     commands: Any, name: str, run: Callable[[argparse.Namespace], int | None], text: str
 ) -> argparse.ArgumentParser:
-    parser: argparse.ArgumentParser = commands.add_parser(name, help=text, description=text)
+    parser: argparse.ArgumentParser = commands.add_parser(
+        name, help=text, description=text, allow_abbrev=False
+    )
     parser.set_defaults(run=run)
     return parser
 
 
 def _add_engine(parser: argparse.ArgumentParser, positional: bool = True) -> None:
+    """`positional`: the model may be given without its flag too."""
     if positional:
-        parser.add_argument("model", nargs="?", default="smollm2", metavar="MODEL")
+        parser.add_argument(
+            "model", nargs="?", default=argparse.SUPPRESS, metavar="MODEL", help="as --model"
+        )
     for part in ENGINE_PARTS:
-        add_flags(parser, part, skip=("model",) if positional else ())
+        add_flags(parser, part)
 
 
 def _add_bench(parser: argparse.ArgumentParser) -> None:
@@ -222,7 +227,7 @@ def _add_bench(parser: argparse.ArgumentParser) -> None:
         ("latency", "single", "a workload one request after another, token by token"),
         ("serve", "mixed", "a workload over HTTP, all at once, streaming"),
     ):
-        sub = kinds.add_parser(kind, help=text, description=text)
+        sub = kinds.add_parser(kind, help=text, description=text, allow_abbrev=False)
         sub.add_argument(
             "--workload", action="append", help=f"may be given several times; default: {workload}"
         )

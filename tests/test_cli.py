@@ -100,6 +100,21 @@ def test_what_is_wrong_is_one_line(arguments, message, folder, capsys):
     assert message in last
 
 
+@pytest.mark.parametrize("command", ["serve", "chat"])
+def test_a_model_may_be_named_with_its_flag_or_without(command):
+    read = _parser().parse_args
+    assert read([command]).model == "smollm2"
+    assert read([command, "gemma3-270m"]).model == "gemma3-270m"
+    assert read([command, "--model", "gemma3-270m", "--seed", "1"]).model == "gemma3-270m"
+
+
+def test_flags_are_not_abbreviated(capsys):
+    """Or a new flag would change what an old command means."""
+    with pytest.raises(SystemExit):
+        main(["serve", "--model-i", "torch"])
+    assert "unrecognized arguments: --model-i" in capsys.readouterr().err
+
+
 def test_flags_and_settings_are_inverse():
     settings = EngineSettings.flat(
         model="m", kv_memory="1GiB", prefix_caching=False, watermark=0.5, seed=7, policy="priority"
