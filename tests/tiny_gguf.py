@@ -93,6 +93,17 @@ def architecture(config: Any) -> str:
     return ARCHITECTURES.get(config.model_type, config.model_type)
 
 
+def kv_b_in_one(config: Any) -> dict[str, Any]:
+    """Metadata of DeepSeek's older files, which have keys and values of all heads in one tensor."""
+    return {
+        "attention__head_count_kv": config.num_attention_heads,
+        "attention__key_length": config.qk_nope_head_dim + config.qk_rope_head_dim,
+        "attention__key_length_mla": None,
+        "attention__value_length": config.v_head_dim,
+        "attention__value_length_mla": None,
+    }
+
+
 def permute(rows: np.ndarray, heads: int) -> np.ndarray:
     """The converter's order of q and k rows for `llama`."""
     halves = rows.reshape(heads, 2, rows.shape[0] // heads // 2, *rows.shape[1:])

@@ -10,7 +10,7 @@ import pytest
 import torch
 from dense import DenseModel
 from safetensors.torch import save_file
-from tiny_gguf import architecture, tiny_gguf
+from tiny_gguf import architecture, kv_b_in_one, tiny_gguf
 from tiny_models import FAMILIES, HYBRIDS, tiny_config, tiny_model
 from transformers import AutoModelForCausalLM
 
@@ -135,15 +135,7 @@ def test_logits_of_quantised_files(tmp_path: Path, family: str, kind: str) -> No
 
 def test_older_files_have_keys_and_values_in_one_tensor(tmp_path: Path) -> None:
     model = made(tmp_path, "deepseek_v3")
-    config = model.config
-    old = {
-        "head_count_kv": config.num_attention_heads,
-        "key_length": config.qk_nope_head_dim + config.qk_rope_head_dim,
-        "key_length_mla": None,
-        "value_length": config.v_head_dim,
-        "value_length_mla": None,
-    }
-    tiny_gguf(tmp_path / "m.gguf", model, **{f"attention__{key}": v for key, v in old.items()})
+    tiny_gguf(tmp_path / "m.gguf", model, **kv_b_in_one(model.config))
     check_logits(tmp_path / "m.gguf", model)
 
 

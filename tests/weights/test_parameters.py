@@ -6,7 +6,7 @@ from collections import Counter
 from pathlib import Path
 
 import numpy as np
-from tiny_gguf import tiny_gguf
+from tiny_gguf import kv_b_in_one, tiny_gguf
 from tiny_models import tiny_model
 
 from octavo.files.model_files import ModelFiles
@@ -20,16 +20,7 @@ def test_a_tensor_is_read_once_for_all_heads(tmp_path: Path) -> None:
     """Of an older file, which has keys and values of all heads in one."""
     model = tiny_model(tmp_path / "hf", "deepseek_v3", q_lora_rank=32, moe_intermediate_size=64)
     config = model.config
-    older = {
-        "head_count_kv": config.num_attention_heads,
-        "key_length": config.qk_nope_head_dim + config.qk_rope_head_dim,
-        "key_length_mla": None,
-        "value_length": config.v_head_dim,
-        "value_length_mla": None,
-    }
-    written = tiny_gguf(
-        tmp_path / "m.gguf", model, "Q8_0", **{f"attention__{k}": v for k, v in older.items()}
-    )
+    written = tiny_gguf(tmp_path / "m.gguf", model, "Q8_0", **kv_b_in_one(config))
     files = ModelFiles("tiny", tmp_path / "m.gguf")
     spec, reads = model_spec(files, "float32"), Counter[str]()
 
