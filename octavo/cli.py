@@ -18,6 +18,7 @@ from octavo.base.settings import (
     ModelSettings,
     SchedulerSettings,
     ServerSettings,
+    SpeculationSettings,
     checked,
 )
 
@@ -25,7 +26,13 @@ if TYPE_CHECKING:
     from octavo.base.sampling_params import SamplingParams
     from octavo.llm import LLM
 
-ENGINE_PARTS = (ModelSettings, CacheSettings, SchedulerSettings, EngineSettings)
+ENGINE_PARTS = (
+    ModelSettings,
+    CacheSettings,
+    SchedulerSettings,
+    SpeculationSettings,
+    EngineSettings,
+)
 NOT_FOR_QUALITY = (
     "quantization",
     "device",

@@ -8,7 +8,7 @@ import msgspec
 
 from octavo.base.plan import TokenLogprobs
 
-FinishReason = Literal["stop", "length", "error", "abort"]
+FinishReason = Literal["stop", "length", "repetition", "error", "abort"]
 
 
 class Delta(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -25,6 +25,9 @@ class Delta(msgspec.Struct, frozen=True, omit_defaults=True):
     score: float | None = None  # of a beam search: the sum of logprobs
     epoch: str = ""  # weights that drew the tokens
     error: str | None = None  # why, where finish_reason is "error"
+    prompt_logprobs: list[TokenLogprobs] | None = None  # of the next prompt positions
+    num_drafts: int = 0  # verified for these tokens
+    num_accepted: int = 0  # of these
 
 
 class EngineStats(msgspec.Struct, frozen=True, kw_only=True):
@@ -42,6 +45,10 @@ class EngineStats(msgspec.Struct, frozen=True, kw_only=True):
     prefix_hit_tokens_total: int = 0
     computed_tokens_total: int = 0
     steps_total: int = 0
+    drafts_total: int = 0  # rows that verified drafts
+    draft_tokens_total: int = 0
+    accepted_tokens_total: int = 0
+    accepted_per_position_total: list[int] = []  # drafts accepted as the first, the second ...
 
 
 class OpCost(msgspec.Struct, frozen=True):

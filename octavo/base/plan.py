@@ -27,12 +27,17 @@ class Row(msgspec.Struct, frozen=True):
 
     sequence_id: int
     start: int  # position of the first token computed
-    length: int  # tokens computed
+    length: int  # tokens computed, drafts apart
     kept: int  # blocks at the beginning of each table that are as the worker knows them
     # Per KV group: block ids that follow these. Of a state group always the whole table: the block
     # of the state before `start` (0: the state of no tokens), and the one that is to be written.
     new_blocks: list[list[int]]
     draws: tuple[int, ...]  # children whose next token is drawn from the last token's logits
+    drafts: int = 0  # guesses that may be verified behind its last token; there are blocks for them
+    # Its one token is the newest one, which the step before draws; it lies at `start` or, where
+    # that step verifies drafts, behind it.
+    follows: bool = False
+    tells: tuple[int, int] = (0, 0)  # prompt positions whose logprobs are told: first, end
 
 
 class Copy(msgspec.Struct, frozen=True, array_like=True):
@@ -69,6 +74,7 @@ class StepPlan(msgspec.Struct, frozen=True):
 
     @property
     def num_tokens(self) -> int:
+        """Drafts apart."""
         return sum(row.length for row in self.rows)
 
 
@@ -84,13 +90,26 @@ class TokenLogprobs(msgspec.Struct, frozen=True, array_like=True):
 
 class Sampled(msgspec.Struct, frozen=True):
     """What a row drew for one child, or why it could not (that row alone fails). The last of
-    several children is the sequence itself."""
+    several children is the sequence itself.
+
+    A row with drafts may draw several tokens: the same that it would draw one by one.
+    """
 
     sequence_id: int
     child: int
     token_ids: list[int]
     logprobs: list[TokenLogprobs] | None = None
     error: str | None = None
+    drafts: int = 0  # that were verified
+    accepted: int = 0  # of these
+
+
+class Told(msgspec.Struct, frozen=True):
+    """Logprobs of prompt tokens at consecutive positions, from `start` on."""
+
+    sequence_id: int
+    start: int
+    logprobs: list[TokenLogprobs]
 
 
 class StepResult(msgspec.Struct, frozen=True):
@@ -100,3 +119,5 @@ class StepResult(msgspec.Struct, frozen=True):
     rows: list[Sampled]
     error: str | None = None
     loaded: list[tuple[str, bool]] = []  # loads that have ended, and whether they are intact
+    told: list[Told] = []
+    seconds: float = 0.0  # that the step took

@@ -134,6 +134,9 @@ class SchedulerSettings:
         "that none is ever preempted",
         choices=("prompt", "whole"),
     )
+    async_scheduling: bool = option(
+        False, "plan a step, and answer the one before, while the device computes"
+    )
 
     def __post_init__(self) -> None:
         checked(self)
@@ -147,12 +150,37 @@ class SchedulerSettings:
 
 
 @dataclass(frozen=True, kw_only=True)
+class SpeculationSettings:
+    speculation: str = option(
+        "off",
+        "who guesses tokens that the model then verifies, several in one step; answers stay the "
+        "same. ngram: what followed the same words in the request; suffix: in the request and past "
+        "answers; draft: a smaller model; eagle: a head on the model's hidden states",
+        choices=("off", "ngram", "suffix", "draft", "eagle"),
+    )
+    num_drafts: int | None = option(
+        None,
+        "guesses a row, at most; fewer or none where they do not pay; default: 8, or 4 of a model",
+        least=1,
+        most=64,
+    )
+    draft_model: str | None = option(
+        None, "the smaller model, or the head's folder: short name, folder, .gguf file or hub id"
+    )
+
+    def __post_init__(self) -> None:
+        if (self.draft_model is not None) != (self.speculation in ("draft", "eagle")):
+            raise ConfigError("draft_model goes with speculation draft and eagle, and they with it")
+
+
+@dataclass(frozen=True, kw_only=True)
 class EngineSettings:
     """Everything an engine needs; built from flat keywords by `flat`."""
 
     model: ModelSettings = field(default_factory=ModelSettings)
     cache: CacheSettings = field(default_factory=CacheSettings)
     scheduler: SchedulerSettings = field(default_factory=SchedulerSettings)
+    speculation: SpeculationSettings = field(default_factory=SpeculationSettings)
     seed: int = option(
         0,
         "seeds of requests that bring none are drawn from it; dummy weights too",
@@ -162,7 +190,7 @@ class EngineSettings:
 
     def options(self) -> dict[str, Any]:
         """What `flat` would take, but for the model's name."""
-        parts = (self.model, self.cache, self.scheduler)
+        parts = (self.model, self.cache, self.scheduler, self.speculation)
         found = {"seed": self.seed}
         for part in parts:
             found |= dataclasses.asdict(part)
@@ -176,7 +204,12 @@ class EngineSettings:
         Raises:
             ConfigError: an option is unknown or has an impossible value.
         """
-        parts = {"model": ModelSettings, "cache": CacheSettings, "scheduler": SchedulerSettings}
+        parts = {
+            "model": ModelSettings,
+            "cache": CacheSettings,
+            "scheduler": SchedulerSettings,
+            "speculation": SpeculationSettings,
+        }
         built: dict[str, Any] = {}
         for name, part in parts.items():
             mine = {f.name for f in dataclasses.fields(part)}
