@@ -71,6 +71,7 @@ class StepPlan(msgspec.Struct, frozen=True):
     saves: list[Move] = []
     loads: list[Move] = []
     discards: list[str] = []  # names that the swap tier forgets
+    limit: int = 0  # drafts that its rows may have, at most
 
     @property
     def num_tokens(self) -> int:

@@ -2,18 +2,34 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
 from octavo.base.output import Delta
-from octavo.base.plan import Sampled
+from octavo.base.plan import Sampled, Told
 from octavo.core.beam_search import BeamSearch
+from octavo.core.kv_manager import KVManager
 from octavo.core.roster import Roster
 from octavo.core.sequence import RequestState, Sequence
 
 
-def take_all(roster: Roster, rows: Iterable[Sampled], epoch: str) -> list[Delta]:
-    """Take in a step's draws; sequences aborted meanwhile are passed over. `epoch`: of the weights
-    that drew them."""
+def take_told(roster: Roster, told: Iterable[Told]) -> Iterator[Delta]:
+    """Pass on what a step told of prompts."""
+    for part in told:
+        if part.sequence_id in roster.live:
+            state = roster.live[part.sequence_id].state
+            assert state.tell_from == part.start, (state.tell_from, part.start)
+            state.tell_from += len(part.logprobs)
+            yield Delta(
+                request_id=state.request.request_id,
+                token_ids=[],
+                num_cached_tokens=state.prompt_hit or 0,
+                miss=state.miss,
+                prompt_logprobs=part.logprobs,
+            )
+
+
+def take_all(roster: Roster, manager: KVManager, rows: Iterable[Sampled]) -> list[Delta]:
+    """Take in a step's draws; sequences aborted or preempted meanwhile are passed over."""
     deltas: list[Delta] = []
     for drawn in rows:
         sequence = roster.live.get(drawn.sequence_id)
@@ -21,14 +37,20 @@ def take_all(roster: Roster, rows: Iterable[Sampled], epoch: str) -> list[Delta]
             continue
         if drawn.child != sequence.child:
             sequence = roster.fork(sequence, drawn.child)
+            expected = 1
+        else:
+            expected = sequence.under_way.pop(0)
         if sequence.state.search is not None:
+            epoch = manager.cache.epoch
             deltas += _search(roster, sequence, sequence.state.search, drawn, epoch)
         else:
-            deltas += _take(roster, sequence, drawn, epoch)
+            deltas += _take(roster, manager, sequence, drawn, expected)
     return deltas
 
 
-def _take(roster: Roster, sequence: Sequence, drawn: Sampled, epoch: str) -> list[Delta]:
+def _take(
+    roster: Roster, manager: KVManager, sequence: Sequence, drawn: Sampled, expected: int
+) -> list[Delta]:
     if drawn.error is not None:
         return list(roster.end(sequence, "error", drawn.error))
     reason = stop = None
@@ -36,6 +58,8 @@ def _take(roster: Roster, sequence: Sequence, drawn: Sampled, epoch: str) -> lis
     while taken < len(drawn.token_ids) and reason is None:
         reason, stop = sequence.append(drawn.token_ids[taken])
         taken += 1
+    if sequence.tables:
+        _settle(manager, sequence, ended=reason is not None, drafted=expected > 1)
     if reason is not None:
         roster.finish(sequence)
     delta = Delta(
@@ -47,9 +71,22 @@ def _take(roster: Roster, sequence: Sequence, drawn: Sampled, epoch: str) -> lis
         stop_reason=stop,
         num_cached_tokens=sequence.state.prompt_hit or 0,
         miss=sequence.state.miss,
-        epoch=epoch,
+        epoch=manager.cache.epoch,
+        num_drafts=drawn.drafts,
+        num_accepted=drawn.accepted,
     )
     return [delta]
+
+
+def _settle(manager: KVManager, sequence: Sequence, ended: bool, drafted: bool) -> None:
+    """A sequence's row has drawn: drafts that were accepted are computed, and the newest token is
+    if a row under way has it."""
+    follows = bool(sequence.under_way) and not ended
+    sequence.num_computed = sequence.num_known if follows else sequence.num_known - 1
+    if drafted or follows:
+        manager.publish(sequence)
+    if drafted:
+        manager.trim(sequence)
 
 
 def _search(

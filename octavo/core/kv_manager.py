@@ -28,6 +28,7 @@ class KVManager:
         prefix_caching: whether content is published and looked for.
         prefix_index: "hash" or "radix".
         swap: what the swap tier holds, if there is one; not where states are kept.
+        generated: tokens that a sequence may have planned to generate at once, drafts included.
         blank: called with (pool, block) whose content nobody can find any more.
     """
 
@@ -38,9 +39,12 @@ class KVManager:
         prefix_caching: bool = True,
         prefix_index: str = "hash",
         swap: SwapDirectory | None = None,
+        generated: int = 1,
         blank: Callable[[int, int], None] = lambda pool, block: None,
     ) -> None:
         assert swap is None or not layout.state_pools, "blocks would come back without their states"
+        assert generated == 1 or not layout.state_pools, "a state cannot go back"
+        self._generated = generated
         self._moves = Moves(swap)
         self.cache = PrefixCache(layout, root, prefix_caching, prefix_index, self._moves, blank)
         self.block_size = layout.block_size
@@ -73,7 +77,7 @@ class KVManager:
         as long as no more than `states.most_sequences` have blocks.
         """
         assert not sequence.tables, f"sequence {sequence.sequence_id} has blocks already"
-        matcher = self.cache.matcher(sequence.prefix, sequence.num_known - 1)
+        matcher = self.cache.matcher(sequence.prefix, sequence.most_hit)
         hit = matcher.hit()
         wanted = self._claims(self._holders.values())
         unborn = sequence.state.unborn if self._holders else 0  # alone, it may always begin
@@ -91,15 +95,15 @@ class KVManager:
         self._adopt(sequence, hit)
         return True
 
-    def extend(self, sequence: Sequence, upto: int) -> bool:
+    def extend(self, sequence: Sequence, upto: int, spare: int = 0) -> bool:
         """Blocks for a sequence's first `upto` tokens, of which the uncomputed ones will be
         written, and for the state after them; what slid out of windows is freed. False if there are
-        not enough besides what others have reserved."""
+        not enough besides what others have reserved, and `spare` in each group."""
         self._slide(sequence)
         block, inside = divmod(sequence.num_computed, self.block_size)
-        shared = [g for g in self._attention if self._is_shared(g, sequence, inside)]
-        missing = -(-upto // self.block_size) - self._num_blocks(sequence)
-        if (missing or shared) and not self._are_free(sequence, missing, shared):
+        shared = [g for g in self._attention if self._is_shared(g, sequence, block, inside)]
+        missing = max(0, -(-upto // self.block_size) - self._num_blocks(sequence))
+        if (missing or shared) and not self._are_free(sequence, missing, shared, spare):
             return False
         for g in shared:
             self._copy(g, sequence, block)
@@ -108,15 +112,27 @@ class KVManager:
         self.states.extend(sequence)
         return True
 
+    def trim(self, sequence: Sequence) -> None:
+        """Take back the blocks of drafts that were not accepted."""
+        upto = sequence.num_expected - 1
+        kept = -(-upto // self.block_size)
+        for g in self._attention:
+            self._pool_of[g].release(sequence.tables[g][kept:])
+            del sequence.tables[g][kept:]
+        sequence.num_sent = min(sequence.num_sent, kept)
+
     def settle(self, written: bool) -> None:
-        """The step is over, see `PrefixCache.settle`; if it failed, its sequences must be freed."""
+        """The oldest step is over, see `PrefixCache.settle`; if it failed, its sequences must be
+        freed, and those of later steps."""
         self.cache.settle(written)
         if written:
             self.states.settle(self._holders.values())
 
     def fork(self, parent: Sequence, child: Sequence) -> None:
-        """`child` begins with all that `parent` has computed; they share every block."""
+        """`child` begins with all that `parent` has computed; they share every block of it."""
         child.tables = [list(table) for table in parent.tables]
+        for g in self._attention:
+            del child.tables[g][-(-parent.num_computed // self.block_size) :]
         child.slid = list(parent.slid)
         child.num_cached = child.num_computed = parent.num_computed
         child.num_published = parent.num_published
@@ -182,7 +198,7 @@ class KVManager:
 
     def count_hit(self, sequence: Sequence) -> int:
         """Tokens of a sequence without blocks that the cache holds now."""
-        return self.cache.matcher(sequence.prefix, sequence.num_known - 1).hit().tokens
+        return self.cache.matcher(sequence.prefix, sequence.most_hit).hit().tokens
 
     def lost(self, sequence: Sequence) -> int:
         """Computed tokens in blocks that no other sequence holds, in the group that has most."""
@@ -241,12 +257,12 @@ class KVManager:
         table[block] = target
         sequence.num_sent = min(sequence.num_sent, block)
 
-    def _is_shared(self, group: int, sequence: Sequence, inside: int) -> bool:
-        """Whether writing behind the first `inside` tokens of its last block would be seen by
-        others; the block is full, or there is none, where that is none."""
+    def _is_shared(self, group: int, sequence: Sequence, number: int, inside: int) -> bool:
+        """Whether writing behind the first `inside` tokens of a block would be seen by others; it
+        is not there yet, or its own, where that is none."""
         if not inside:
             return False
-        block = sequence.tables[group][-1]
+        block = sequence.tables[group][number]
         return self._pool_of[group].refs(block) > 1 or self.cache.tokens(group, block) > inside
 
     def _num_blocks(self, sequence: Sequence) -> int:
@@ -259,14 +275,14 @@ class KVManager:
             if held != NULL_BLOCK:
                 self.cache.publish(g, sequence.prefix, block, held, length)
 
-    def _are_free(self, sequence: Sequence, missing: int, shared: Several[int]) -> bool:
+    def _are_free(self, sequence: Sequence, missing: int, shared: Several[int], spare: int) -> bool:
         """Whether every group has so many blocks besides what others have reserved, and one more
-        where it must copy one."""
+        where it must copy one, and `spare`."""
         wanted = [0] * len(self.pools)
         if not sequence.reserves:
             wanted = self._claims(s for s in self._holders.values() if s.reserves)
         for g in self._attention:
-            wanted[self._number_of[g]] += missing + (g in shared)
+            wanted[self._number_of[g]] += missing + (g in shared) + spare
         return all(n <= p.num_free for n, p in zip(wanted, self.pools, strict=True))
 
     def _slide(self, sequence: Sequence) -> None:
@@ -291,9 +307,9 @@ class KVManager:
 
     def _claim(self, group: int, sequence: Sequence, computed: int, unborn: int) -> int:
         """Blocks of one group that a sequence, and those to be forked from it, have a right to:
-        what is known in chunks, what will be generated token by token."""
+        what is known in chunks, what will be generated a few tokens at a time."""
         kind, size = self._groups[group], self.block_size
-        chunk = min(self._layout.chunk, max(1, sequence.num_known - computed))
+        chunk = min(self._layout.chunk, max(self._generated, sequence.num_known - computed))
         each = kind.most_blocks(sequence.claim, size, chunk)
         prompt = sequence.state.prompt_len
         shared = prompt // size - kind.first_seen(prompt) // size

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Mapping
 from functools import partial
 
@@ -52,8 +53,9 @@ class PrefixCache:
         # Of full blocks and states that can be found: (pool, block) -> group, digest.
         self._names: dict[tuple[int, int], tuple[int, bytes]] = {}
         self._misses = Misses()
-        self._fresh: list[set[int]] = [set() for _ in self.pools]  # not written yet
-        self._is_planning = False
+        # Of each step that is planned or under way, the oldest first: by pool, what it will have
+        # written.
+        self._fresh: deque[list[set[int]]] = deque()
 
     @property
     def epoch(self) -> str:
@@ -70,17 +72,15 @@ class PrefixCache:
 
     def begin(self) -> None:
         """A step is being planned: what is published from now on is not written yet."""
-        self._is_planning = True
+        self._fresh.append([set() for _ in self.pools])
 
     def settle(self, written: bool) -> None:
-        """The step is over. What it published stays if it was `written`, else it is forgotten,
-        whoever holds it by now."""
-        for number, (pool, fresh) in enumerate(zip(self.pools, self._fresh, strict=True)):
-            for block in fresh if not written else ():
-                self._names.pop((number, block), None)  # it has no content to be kept
-                pool.forget(block)
-            fresh.clear()
-        self._is_planning = False
+        """The oldest step is over. What it published stays if it was `written`, else it is
+        forgotten, whoever holds it by now, and so is what later steps have published."""
+        if not written:
+            for step in self._fresh:
+                self._retract(step)
+        self._fresh.popleft()
 
     def publish(self, group: int, prefix: Prefix, number: int, block: int, length: int) -> None:
         """`block` holds the first `length` tokens of block `number` of a prefix."""
@@ -104,14 +104,15 @@ class PrefixCache:
         return self._indexes[group].tokens(block)
 
     def matcher(self, prefix: Prefix, most: int) -> Matcher:
-        """A look at what is there of the first `most` tokens."""
+        """A look at what is there of the first `most` tokens, while a step is planned or not."""
+        fresh = self._fresh[-1] if self._fresh else [set() for _ in self.pools]
         return Matcher(
             self._layout.groups,
             self._indexes,
             self._states,
             prefix,
             most if self.enabled else 0,
-            [self._fresh[pool] for pool in self._number_of],
+            [fresh[pool] for pool in self._number_of],
             self._is_swapped if self._moves.directory is not None else None,
         )
 
@@ -171,8 +172,15 @@ class PrefixCache:
         pool = self._number_of[group]
         if digest:
             self._names[pool, block] = group, digest
-        if self._is_planning:
-            self._fresh[pool].add(block)
+        if self._fresh:
+            self._fresh[-1][pool].add(block)
+
+    def _retract(self, step: list[set[int]]) -> None:
+        for number, (pool, fresh) in enumerate(zip(self.pools, step, strict=True)):
+            for block in fresh:
+                self._names.pop((number, block), None)  # it has no content to be kept
+                pool.forget(block)
+            fresh.clear()
 
     def _gone(self, pool: int, block: int) -> None:
         """A block's content is given up."""

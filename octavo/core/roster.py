@@ -68,9 +68,14 @@ class Roster:
         bisect.insort(self.running, sequence, key=lambda s: s.order)
 
     def suspend(self, sequence: Sequence, written: bool = True) -> None:
-        """Take its blocks; it waits to be computed again, as far as it cannot be found."""
+        """Take its blocks; it waits to be computed again, as far as it cannot be found. What rows
+        under way draw for it is drawn again, the same: they know it by another id."""
         self._stop(sequence, written)
         sequence.likeliest = None
+        sequence.under_way.clear()
+        del self.live[sequence.sequence_id]
+        sequence.sequence_id = next(self._numbers)
+        self.live[sequence.sequence_id] = sequence
         self.waiting.push(sequence)
 
     def finish(self, sequence: Sequence, written: bool = True) -> None:

@@ -1,24 +1,27 @@
 """Who computes which tokens in the next step, and what becomes of what was drawn.
 
 There is one rule: make `num_computed` catch up with `num_known`, within the budget. Prompts in
-chunks, decoding, prefix hits, forks and resumed sequences are all that rule.
+chunks, decoding, prefix hits, forks and resumed sequences are all that rule. A step may be planned
+while the one before it is computed: then the token that a sequence draws there has its place before
+it is known.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from collections.abc import Sequence as Several
 from contextlib import contextmanager
 from typing import Literal
 
 from octavo.base.log import logger
 from octavo.base.output import Delta, EngineStats
-from octavo.base.plan import Move, NewSequence, Row, StepPlan, StepResult
+from octavo.base.plan import Move, StepPlan, StepResult
 from octavo.base.request import Request
 from octavo.base.settings import SchedulerSettings
 from octavo.core.admission import Admission
-from octavo.core.draws import take_all
+from octavo.core.drafting import Drafting
+from octavo.core.draws import take_all, take_told
 from octavo.core.kv_manager import KVManager
+from octavo.core.plan_builder import PlanBuilder
 from octavo.core.policies import QUEUE_ORDERS, VICTIMS
 from octavo.core.roster import Roster
 from octavo.core.sequence import Sequence
@@ -27,16 +30,19 @@ log = logger("scheduler")
 
 
 class Scheduler:
-    """Decides; computes nothing. `schedule` and `update` alternate.
+    """Decides; computes nothing. Every `schedule` has its `update`, in the same order; one more
+    step may be planned before the last one's.
 
     In order of (priority, arrival, child), each running sequence may take what the budget leaves
     after one token for everyone behind it, so nobody starves; room for KV is taken from those that
     this step has not come to yet.
     """
 
-    def __init__(self, settings: SchedulerSettings, manager: KVManager) -> None:
+    def __init__(self, settings: SchedulerSettings, manager: KVManager, drafts: int = 0) -> None:
+        """`drafts`: that a row may have, at most."""
         self._settings = settings
         self._manager = manager
+        self._drafting = Drafting(drafts)
         order = QUEUE_ORDERS[settings.policy]()
         self._victim = VICTIMS[settings.victim]()
         reserve = settings.admission == "whole"
@@ -44,7 +50,8 @@ class Scheduler:
         self._roster = Roster(manager, order, most, reserve)
         self._admission = Admission(self._roster, manager, order, most, settings.watermark)
         self._steps = 0
-        self._begun_loading: list[Sequence] = []  # in the step that is planned
+        # By step that is planned or under way, who began to wait for blocks in it.
+        self._begun_loading: dict[int, list[Sequence]] = {}
         self._preemptions = 0
         self._copies = 0
         self._query_tokens = 0
@@ -121,47 +128,41 @@ class Scheduler:
     def schedule(self) -> StepPlan:
         """Plan one step. Advances `num_computed`, as if the step had been computed."""
         self._manager.cache.begin()
-        self._begun_loading = []
-        new: list[NewSequence] = []
-        rows: list[Row] = []
+        self._steps += 1
+        self._begun_loading[self._steps] = []
         preempted = self._preemptions
-        budget = self._settings.max_num_batched_tokens
-        todo = [s for s in self._roster.running if not s.is_idle and not s.num_loading]
+        todo = [s for s in self._roster.running if s.is_ready]
+        limit = self._drafting.limit(len(todo))
+        plan = PlanBuilder(self._manager, self._settings.max_num_batched_tokens, limit)
         while todo:
             sequence = todo.pop(0)
-            length = self._length(sequence, budget - len(todo))
-            if self._make_room(sequence, length, rows, todo):
-                rows.append(self._row(sequence, length, new))
-                budget -= length
+            length = plan.length(sequence, len(todo))
+            if length and self._make_room(sequence, length, plan, todo):
+                plan.add(sequence, length)
         if self._preemptions == preempted:
-            self._admit(budget, new, rows)
-        self._steps += 1
-        dropped = self._roster.take_dropped()
-        plan = self._manager.complete(StepPlan(self._steps, new, rows, dropped))
-        self._copies += len(plan.copies)
-        return plan
+            self._admit(plan)
+        whole = self._manager.complete(plan.build(self._steps, self._roster.take_dropped()))
+        self._computed_tokens += whole.num_tokens
+        self._copies += len(whole.copies)
+        return whole
 
     def update(self, plan: StepPlan, result: StepResult) -> list[Delta]:
         """Take in what was drawn; sequences aborted meanwhile are passed over. A step that failed
-        ends its sequences with an error."""
+        ends its sequences with an error; of a later one that is planned no row may be computed."""
         assert plan.step == result.step, (plan.step, result.step)
         self._manager.settle(written=result.error is None)
+        begun_loading = self._begun_loading.pop(plan.step)
         for name, intact in result.loaded:
             sequence = self._manager.loaded(name, intact)
             if sequence is not None and sequence.is_spoilt:
                 self._retry(sequence)
-        if result.error is None:
-            return take_all(self._roster, result.rows, self._manager.cache.epoch)
-        for sequence in self._begun_loading:  # may hold what a row should have written
-            if sequence.tables:
-                self._roster.suspend(sequence, written=False)
+        if result.error is not None:
+            return self._fail(plan, result.error, begun_loading)
+        self._drafting.learn(plan, result)
         return [
-            delta
-            for row in plan.rows
-            if row.sequence_id in self._roster.live
-            for delta in self._roster.end(
-                self._roster.live[row.sequence_id], "error", result.error, written=False
-            )
+            *take_told(self._roster, result.told),
+            *take_all(self._roster, self._manager, result.rows),
+            *self._end_prompts(plan),
         ]
 
     def unsaved(self) -> list[Move]:
@@ -183,36 +184,21 @@ class Scheduler:
             prefix_hit_tokens_total=self._hit_tokens,
             computed_tokens_total=self._computed_tokens,
             steps_total=self._steps,
+            drafts_total=self._drafting.rows,
+            draft_tokens_total=self._drafting.tokens,
+            accepted_tokens_total=sum(self._drafting.accepted),
+            accepted_per_position_total=list(self._drafting.accepted),
         )
 
     # ---- planning ----
 
-    def _length(self, sequence: Sequence, budget: int) -> int:
-        """Tokens of a sequence's next row."""
-        length = min(sequence.num_known - sequence.num_computed, budget)
-        return self._manager.states.until(sequence, length)
-
-    def _row(self, sequence: Sequence, length: int, new: list[NewSequence]) -> Row:
-        """Of a sequence that has blocks for so many more tokens."""
-        assert length >= 1, f"sequence {sequence.sequence_id}: {length} tokens"
-        if not sequence.is_introduced:
-            sequence.is_introduced = True
-            new.append(_introduce(sequence))
-        start = sequence.num_computed
-        sequence.num_computed += length
-        sequence.check()
-        self._computed_tokens += length
-        self._manager.publish(sequence)
-        kept, blocks = self._manager.unsent(sequence)
-        return Row(sequence.sequence_id, start, length, kept, blocks, _draws(sequence))
-
     def _make_room(
-        self, sequence: Sequence, length: int, rows: Several[Row], todo: list[Sequence]
+        self, sequence: Sequence, length: int, plan: PlanBuilder, todo: list[Sequence]
     ) -> bool:
         """Find blocks for a running sequence, at the cost of one that has no row yet; False if that
         is the sequence itself."""
-        while not self._manager.extend(sequence, sequence.num_computed + length):
-            scheduled = {row.sequence_id for row in rows}
+        while not plan.reserve(sequence, length, len(todo)):
+            scheduled = {row.sequence_id for row in plan.rows}
             others = [s for s in self._roster.running if s.sequence_id not in scheduled]
             victim = self._victim.pick(
                 [s for s in others if not s.reserves] or others, self._manager.lost
@@ -226,9 +212,9 @@ class Scheduler:
                 todo.remove(victim)
         return True
 
-    def _admit(self, budget: int, new: list[NewSequence], rows: list[Row]) -> None:
+    def _admit(self, plan: PlanBuilder) -> None:
         """Start waiting sequences in order, each only if memory for it is free."""
-        while self._roster.waiting and budget > 0:
+        while self._roster.waiting and plan.budget > 0:
             sequence = self._admission.next()
             if sequence is None or not self._find_room(sequence):
                 return
@@ -237,13 +223,11 @@ class Scheduler:
             self._roster.run(sequence)
             self._count_hit(sequence)
             if sequence.num_loading:
-                self._begun_loading.append(sequence)
-                continue
-            length = self._length(sequence, budget)
-            there = self._manager.extend(sequence, sequence.num_computed + length)
-            assert there, "admission promised these blocks"
-            rows.append(self._row(sequence, length, new))
-            budget -= length
+                self._begun_loading[self._steps].append(sequence)
+            elif length := plan.length(sequence):
+                there = plan.reserve(sequence, length)
+                assert there, "admission promised these blocks"
+                plan.add(sequence, length)
 
     def _find_room(self, sequence: Sequence) -> bool:
         """Admit a waiting sequence, at the cost of those in its way, if there are any."""
@@ -280,6 +264,31 @@ class Scheduler:
             self._preemptions,
         )
 
+    def _fail(self, plan: StepPlan, why: str, begun_loading: list[Sequence]) -> list[Delta]:
+        """What a failed step should have written may be awaited or found by others."""
+        for sequence in begun_loading:
+            if sequence.tables:
+                self._roster.suspend(sequence, written=False)
+        deltas = [
+            delta
+            for row in plan.rows
+            if row.sequence_id in self._roster.live
+            for delta in self._roster.end(
+                self._roster.live[row.sequence_id], "error", why, written=False
+            )
+        ]
+        if plan.step < self._steps:
+            for sequence in list(self._roster.running):
+                self._roster.suspend(sequence, written=False)
+        return deltas
+
+    def _end_prompts(self, plan: StepPlan) -> Iterator[Delta]:
+        """Requests for nothing but their prompt have ended where that is computed."""
+        for row in plan.rows:
+            sequence = self._roster.live.get(row.sequence_id)
+            if sequence is not None and sequence.is_spent:
+                yield from self._roster.end(sequence, "length")
+
     def _retry(self, sequence: Sequence) -> None:
         """A sequence waits again, as what it was to begin with could not be brought back."""
         state = sequence.state
@@ -288,25 +297,3 @@ class Scheduler:
             self._query_tokens -= sequence.num_known
             self._hit_tokens -= state.prompt_hit or 0
             state.prompt_hit = None
-
-
-def _draws(sequence: Sequence) -> tuple[int, ...]:
-    """Children whose next token its row draws: those to be forked from it, then itself."""
-    if sequence.num_computed < sequence.num_known:
-        return ()
-    own, unborn = sequence.child, sequence.state.unborn
-    if not unborn or sequence.state.search:
-        return (own,)
-    return (*range(own + 1, own + 1 + unborn), own)
-
-
-def _introduce(sequence: Sequence) -> NewSequence:
-    request, search = sequence.request, sequence.state.search
-    return NewSequence(
-        sequence_id=sequence.sequence_id,
-        token_ids=list(sequence.token_ids),
-        prompt_len=len(request.prompt_token_ids),
-        params=request.params,
-        stop_ids=(*request.eos_token_ids, *request.params.stop_ids),
-        logprobs=search.num_logprobs if search else request.params.logprobs,
-    )

@@ -24,6 +24,13 @@ class RequestState:
     preemptions: int = 0
     prompt_hit: int | None = None  # prompt tokens found at first admission
     miss: Miss | None = None  # why not more
+    tell_from: int = 0  # the next prompt position whose logprobs are to be told
+
+    def __post_init__(self) -> None:
+        params = self.request.params
+        told = params.prompt_logprobs is not None
+        # The first token follows nothing.
+        self.tell_from = max(1, params.prompt_logprob_start) if told else self.prompt_len
 
     @property
     def has_begun(self) -> bool:
@@ -43,7 +50,11 @@ class RequestState:
 @dataclass(slots=True, eq=False)
 class Sequence:
     """Life of a sequence: 0 <= num_cached <= num_computed <= num_known; when scheduled,
-    num_known - num_computed >= 1."""
+    num_known - num_computed >= 1, or a row under way draws its next token.
+
+        known     | prompt, generated                        | what rows under way draw
+        computed  | as if these had ended            | drafts |
+    """
 
     sequence_id: int
     state: RequestState
@@ -57,6 +68,7 @@ class Sequence:
     slid: list[int] = field(default_factory=list)  # blocks at the front of each that are null
     num_cached: int = 0
     num_computed: int = 0
+    under_way: list[int] = field(default_factory=list)  # of rows that draw: tokens, at most
     num_published: int = 0  # blocks whose content the index was told of
     is_introduced: bool = False  # the worker knows it
     num_sent: int = 0  # blocks of each table that are as the worker knows them
@@ -78,11 +90,47 @@ class Sequence:
         return len(self.token_ids) - self.state.prompt_len
 
     @property
+    def num_expected(self) -> int:
+        """Tokens known once the rows under way have ended, at most."""
+        return len(self.token_ids) + sum(self.under_way)
+
+    @property
+    def num_left(self) -> int:
+        """Tokens that may be generated besides those, at least."""
+        return self.state.final_len - self.num_expected
+
+    @property
+    def is_spent(self) -> bool:
+        """All is computed of a prompt that nothing is generated from."""
+        return self.state.final_len == self.num_computed
+
+    @property
+    def most_hit(self) -> int:
+        """Tokens that need not be computed: the last one is, as its logits are wanted, and so is
+        what tells of prompt tokens."""
+        state = self.state
+        if self.request.params.skip_reading_prefix_cache and not state.has_begun:
+            return 0
+        if state.tell_from < state.prompt_len:
+            return min(self.num_known, state.tell_from) - 1
+        return self.num_known - 1
+
+    @property
     def claim(self) -> int:
         """Tokens that it has a right to blocks for. The last token is never computed."""
         if not self.reserves:
             return self.num_known
         return max(self.num_known, self.state.final_len - 1)
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether there is something to compute now. The token that a row under way draws can be,
+        unless beams are chosen first or it may be the last."""
+        if self.num_loading or self.is_idle:
+            return False
+        if self.num_computed < self.num_known:
+            return True
+        return bool(self.under_way) and self.state.search is None and self.num_left > 0
 
     @property
     def is_idle(self) -> bool:
