@@ -80,13 +80,16 @@ class StepPlan(msgspec.Struct, frozen=True):
 
 
 class TokenLogprobs(msgspec.Struct, frozen=True, array_like=True):
-    """Logprobs at one generated position, from the model's own distribution (before sampling
-    controls)."""
+    """Logprobs at one position: of the model's own distribution, before sampling controls; or in
+    processed mode of that which the token was drawn from, after all of them."""
 
     token_id: int
     logprob: float
     rank: int  # of the drawn token, from 1
     top: list[tuple[int, float]]  # the k likeliest (token id, logprob), likeliest first
+    named: list[tuple[int, float]] = []  # those of `logprob_token_ids`
+    # In processed mode, log of the share of the distribution that min_p, top_k and top_p left.
+    log_mass: float | None = None
 
 
 class Sampled(msgspec.Struct, frozen=True):

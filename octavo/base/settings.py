@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from octavo.base.errors import ConfigError
+from octavo.base.sampling_params import MAX_LOGPROBS
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
@@ -81,6 +82,18 @@ class ModelSettings:
     max_model_len: int | None = option(None, "longest sequence in tokens; default: the model's")
     chat_template: str | None = option(None, "file of a Jinja chat template")
     skip_tokenizer_init: bool = option(False, "token ids in, token ids out")
+    max_logprobs: int = option(
+        MAX_LOGPROBS, "logprobs that a request may ask for at a position; -1: any number", least=-1
+    )
+    logprobs_mode: str = option(
+        "raw",
+        "logprobs of the model's own distribution, or of that which tokens are drawn from, where "
+        "a request does not say",
+        choices=("raw", "processed"),
+    )
+    logits_processors: str | None = option(
+        None, "what requests may name: name=module:Class, or several of these with commas between"
+    )
     threads: int | None = option(
         None, "CPU threads; default: the cores available", least=1, most=1024
     )

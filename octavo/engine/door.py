@@ -39,10 +39,12 @@ class Door:
 
         Raises:
             RequestError: the prompt is empty, too long, or names a token the model lacks, or
-                more beams are wanted than can run together, or the salt is too long.
+                more beams are wanted than can run together, or more logprobs than are told, or
+                a logits processor that is not loaded, or the salt is too long.
         """
-        self._check_prompt(prompt_token_ids)
+        self._check_prompt(prompt_token_ids, params)
         self._check_ids(params)
+        self._check_logprobs(params)
         whole = self._whole(params, len(prompt_token_ids))
         if params.use_beam_search:
             self._check_beams(whole, len(prompt_token_ids))
@@ -62,12 +64,16 @@ class Door:
         )
 
     def _whole(self, params: SamplingParams, prompt_len: int) -> SamplingParams:
-        """Draw a missing seed; end the output where the context ends."""
+        """Draw a missing seed; end the output where the context ends; settle what logprobs mean."""
         room = self._info.max_model_len - prompt_len
         wanted = room if params.max_tokens is None else min(params.max_tokens, room)
         seed = self._seeds.randrange(SEED_LIMIT) if params.seed is None else params.seed
         return msgspec.structs.replace(
-            params, max_tokens=wanted, min_tokens=min(params.min_tokens, wanted), seed=seed
+            params,
+            max_tokens=wanted,
+            min_tokens=min(params.min_tokens, wanted),
+            seed=seed,
+            logprobs_mode=params.logprobs_mode or self._info.logprobs_mode,
         )
 
     def _check_beams(self, params: SamplingParams, prompt_len: int) -> None:
@@ -95,21 +101,44 @@ class Door:
                 "n",
             )
 
-    def _check_prompt(self, prompt: list[int]) -> None:
-        longest = self._info.max_model_len - 1
+    def _check_prompt(self, prompt: list[int], params: SamplingParams) -> None:
+        context = self._info.max_model_len
+        longest = context if params.max_tokens == 0 else context - 1
         if not prompt:
             raise RequestError("prompt must have at least 1 token", "prompt")
         if len(prompt) > longest:
             raise RequestError(
                 f"prompt has {len(prompt)} tokens; at most {longest} fit, as the model's context "
-                f"is {longest + 1} tokens and one is generated",
+                f"is {context} tokens" + (" and one is generated" if longest < context else ""),
                 "prompt",
             )
         self.check_vocabulary("prompt", prompt)
+        if params.prompt_logprob_start > len(prompt):
+            raise RequestError(
+                f"prompt_logprob_start is {params.prompt_logprob_start}, but the prompt has "
+                f"{len(prompt)} tokens",
+                "prompt_logprob_start",
+            )
 
     def _check_ids(self, params: SamplingParams) -> None:
+        if params.bad_words and params.bad_word_ids is None:
+            raise RequestError("bad_words need a tokenizer, or bad_word_ids", "bad_words")
         for field, ids in params.token_ids_named().items():
             self.check_vocabulary(field, ids)
+        for name in params.logits_processors or ():
+            if name not in self._info.logits_processors:
+                loaded = ", ".join(self._info.logits_processors) or "none"
+                raise RequestError(
+                    f"logits processor {name!r} is not loaded; there are: {loaded}",
+                    "logits_processors",
+                )
+
+    def _check_logprobs(self, params: SamplingParams) -> None:
+        most = self._info.max_logprobs
+        for field in ("logprobs", "prompt_logprobs"):
+            wanted = getattr(params, field)
+            if wanted is not None and most != -1 and not 0 <= wanted <= most:
+                raise RequestError(f"{field} must be between 0 and {most}, got {wanted}", field)
 
     def check_vocabulary(self, field: str, ids: Iterable[int]) -> None:
         """Raises:

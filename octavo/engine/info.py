@@ -7,6 +7,7 @@ from typing import Any
 import msgspec
 
 from octavo.base.kv import KVLayout
+from octavo.base.sampling_params import MAX_LOGPROBS, LogprobsMode
 
 
 class EngineInfo(msgspec.Struct, frozen=True, kw_only=True):
@@ -24,4 +25,7 @@ class EngineInfo(msgspec.Struct, frozen=True, kw_only=True):
     generation_defaults: dict[str, Any]  # the model's own sampling defaults
     table: str  # the memory plan, drawn
     prefix_caching: bool = True
+    max_logprobs: int = MAX_LOGPROBS  # that a request may ask for; -1: any number
+    logprobs_mode: LogprobsMode = "raw"  # where a request does not say
+    logits_processors: tuple[str, ...] = ()  # names that a request may use
     epoch: str = ""  # of the weights that were loaded: a digest of their content

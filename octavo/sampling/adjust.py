@@ -1,6 +1,5 @@
-"""Bias, masks and penalties: what a request does to its logits before anything is drawn.
-
-Each control of all rows acts in one operation.
+"""What a request does to its logits before anything is drawn: processors, allowed tokens, masks,
+bias and penalties. But for processors, each control of all rows acts in one operation.
 """
 
 from __future__ import annotations
@@ -9,21 +8,50 @@ from collections.abc import Sequence
 
 import numpy as np
 import torch
+from numpy.typing import ArrayLike
 from torch import Tensor
 
-from octavo.sampling.rows import SamplingRow, Triples, biases, masks, repetitions, usage
+from octavo.sampling.processors import Processors, process, users
+from octavo.sampling.rows import SamplingRow
+
+Triples = tuple[int, ArrayLike, ArrayLike]  # one row, its tokens, a value for each or for all
+
+
+def processed(
+    logits: Tensor, rows: Sequence[SamplingRow], processors: Processors
+) -> tuple[Tensor, dict[int, str]]:
+    """Logits after the processors that rows name, and what is wrong with the rows that failed.
+
+    Returns `logits` itself where no row names any; never changes it.
+    """
+    named, errors = users(rows), {}
+    if named:
+        logits = logits.clone()
+    for i in named:
+        work = logits[i].cpu().numpy()
+        if error := process(work, rows[i], processors):
+            errors[i] = error
+        logits[i] = torch.from_numpy(work)
+    return logits, errors
 
 
 def adjusted(logits: Tensor, rows: Sequence[SamplingRow]) -> Tensor:
-    """Logits, float32 [rows, vocab], after bias, min_tokens masks and penalties.
+    """Logits, float32 [rows, vocab], after all controls but the processors.
 
     Returns `logits` itself where no row uses any of them; never changes it.
     """
-    shifts = biases(rows) + masks(rows)
-    factors, penalties = repetitions(rows), usage(rows)
-    if not (shifts or factors or penalties):
+    allowed = [(i, row.allowed) for i, row in enumerate(rows) if len(row.allowed)]
+    shifts: list[Triples] = [(i, *row.shifts) for i, row in enumerate(rows)]
+    shifts = [triple for triple in shifts if len(np.asarray(triple[1]))]
+    factors, penalties = _repetitions(rows), _usage(rows)
+    if not (allowed or shifts or factors or penalties):
         return logits
     logits = logits.clone()
+    for i, tokens in allowed:
+        ids = torch.from_numpy(tokens).long().to(logits.device)
+        kept = logits[i, ids]
+        logits[i] += -torch.inf  # added, not set, so that a NaN stays visible
+        logits[i, ids] = kept
     if shifts:
         _add(logits, shifts)
     if factors:
@@ -33,6 +61,28 @@ def adjusted(logits: Tensor, rows: Sequence[SamplingRow]) -> Tensor:
     if penalties:
         _add(logits, penalties)
     return logits
+
+
+def _repetitions(rows: Sequence[SamplingRow]) -> list[Triples]:
+    """Tokens of prompt and output, each once, with what their logits are divided by where
+    positive and multiplied by where not."""
+    penalised = ((i, row, row.params.repetition_penalty) for i, row in _penalised(rows))
+    return [(i, np.unique(row.known), factor) for i, row, factor in penalised if factor != 1]
+
+
+def _usage(rows: Sequence[SamplingRow]) -> list[Triples]:
+    """Tokens of the output alone, each once, with their (negative) penalties to add."""
+    found: list[Triples] = []
+    for i, row in _penalised(rows):
+        frequency, presence = row.params.frequency_penalty, row.params.presence_penalty
+        if frequency or presence:
+            tokens, times = np.unique(row.output, return_counts=True)
+            found.append((i, tokens, -(frequency * times + presence)))
+    return found
+
+
+def _penalised(rows: Sequence[SamplingRow]) -> list[tuple[int, SamplingRow]]:
+    return [(i, row) for i, row in enumerate(rows) if row.penalised]
 
 
 def _add(logits: Tensor, triples: Sequence[Triples]) -> None:

@@ -1,8 +1,4 @@
-"""Rows to draw from, what is drawn, and what each row's controls ask for. numpy only, so that any
-sampler can be built on it.
-
-Each control of all rows becomes (row, tokens, values) triples.
-"""
+"""Rows to draw from, and what is drawn. numpy only, so that any sampler can be built on it."""
 
 from __future__ import annotations
 
@@ -11,19 +7,20 @@ from collections.abc import Sequence
 
 import msgspec
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 
 from octavo.base.plan import TokenLogprobs
 from octavo.base.sampling_params import SamplingParams
+from octavo.sampling.controls import Controls, Shifts
 from octavo.sampling.philox import uniforms
 
-GREEDY_BELOW = 1e-5  # temperature
-
-Triples = tuple[int, ArrayLike, ArrayLike]  # one row, its tokens, a value for each or for all
+_NO_SHIFTS: Shifts = (np.empty(0, np.int64), np.empty(0))
+_NO_IDS = np.empty(0, np.int32)
 
 
 class SamplingRow(msgspec.Struct, frozen=True, eq=False):
-    """One token to draw: that at `position` of its sequence."""
+    """One token to draw: that at `position` of its sequence. Or one that is `given`, of which the
+    model's own logprob is told: no control acts on it, and only `logprobs` and `given` matter."""
 
     params: SamplingParams
     child: int  # index of the sequence in its request
@@ -31,7 +28,19 @@ class SamplingRow(msgspec.Struct, frozen=True, eq=False):
     prompt_len: int
     token_ids: NDArray[np.int64] | NDArray[np.int32]  # those before `position`; more are ignored
     stop_ids: tuple[int, ...]  # masked until `min_tokens` are generated
-    logprobs: int | None = None  # likeliest tokens to tell of; None: nothing
+    logprobs: int | None = None  # likeliest tokens to tell of; None: nothing; -1: all tokens
+    given: int | None = None
+    controls: Controls | None = None  # of `params` and `stop_ids`, where they were made before
+
+    def __post_init__(self) -> None:
+        if self.controls is None:
+            controls = Controls(self.params, self.stop_ids)
+            msgspec.structs.force_setattr(self, "controls", controls)
+
+    @property
+    def ready(self) -> Controls:
+        assert self.controls is not None
+        return self.controls
 
     @property
     def known(self) -> NDArray[np.int64] | NDArray[np.int32]:
@@ -42,13 +51,37 @@ class SamplingRow(msgspec.Struct, frozen=True, eq=False):
         return self.token_ids[self.prompt_len : self.position]
 
     @property
-    def masked(self) -> tuple[int, ...]:
-        short = self.position - self.prompt_len < self.params.min_tokens
-        return self.stop_ids if short else ()
+    def shifts(self) -> Shifts:
+        """Tokens, and what is added to their logits."""
+        return _NO_SHIFTS if self.given is not None else self.ready.shifts(self.output)
 
     @property
-    def greedy(self) -> bool:
-        return self.params.temperature < GREEDY_BELOW
+    def allowed(self) -> NDArray[np.int32]:
+        """The only tokens that may be drawn; where empty, all may."""
+        return _NO_IDS if self.given is not None else self.ready.allowed
+
+    @property
+    def named(self) -> NDArray[np.int32]:
+        """Tokens to tell the logprobs of besides the likeliest."""
+        return _NO_IDS if self.given is not None or self.logprobs is None else self.ready.named
+
+    @property
+    def penalised(self) -> bool:
+        return self.given is None and self.ready.penalised
+
+    @property
+    def processed(self) -> bool:
+        """Logprobs are of what the token is drawn from."""
+        return self.given is None and self.ready.processed
+
+    @property
+    def random(self) -> bool:
+        return self.given is None and not self.ready.greedy
+
+    def told(self, vocab: int) -> int:
+        """How many of the likeliest tokens to tell of."""
+        wanted = self.logprobs or 0
+        return vocab if wanted < 0 else min(wanted, vocab)
 
 
 class Drawn(msgspec.Struct, frozen=True):
@@ -75,32 +108,3 @@ def noise(rows: Sequence[SamplingRow]) -> NDArray[np.float64]:
     seeds = [row.params.seed for row in rows if row.params.seed is not None]
     assert len(seeds) == len(rows), "a missing seed is drawn before a request gets here"
     return uniforms(seeds, [row.child for row in rows], [row.position for row in rows])
-
-
-def biases(rows: Sequence[SamplingRow]) -> list[Triples]:
-    """What `logit_bias` adds."""
-    wanted = ((i, row.params.logit_bias) for i, row in enumerate(rows))
-    return [(i, list(bias), list(bias.values())) for i, bias in wanted if bias]
-
-
-def masks(rows: Sequence[SamplingRow]) -> list[Triples]:
-    """-inf to add, not to set, so that a NaN below stays visible."""
-    return [(i, row.masked, -np.inf) for i, row in enumerate(rows) if row.masked]
-
-
-def repetitions(rows: Sequence[SamplingRow]) -> list[Triples]:
-    """Tokens of prompt and output, each once, with what their logits are divided by where
-    positive and multiplied by where not."""
-    penalties = ((i, row, row.params.repetition_penalty) for i, row in enumerate(rows))
-    return [(i, np.unique(row.known), penalty) for i, row, penalty in penalties if penalty != 1]
-
-
-def usage(rows: Sequence[SamplingRow]) -> list[Triples]:
-    """Tokens of the output alone, each once, with their (negative) penalties to add."""
-    found: list[Triples] = []
-    for i, row in enumerate(rows):
-        frequency, presence = row.params.frequency_penalty, row.params.presence_penalty
-        if frequency or presence:
-            tokens, times = np.unique(row.output, return_counts=True)
-            found.append((i, tokens, -(frequency * times + presence)))
-    return found
