@@ -28,8 +28,8 @@ class KVManager:
         prefix_caching: whether content is published and looked for.
         prefix_index: "hash" or "radix".
         swap: what the swap tier holds, if there is one; not where states are kept.
-        generated: tokens that a sequence may have planned to generate at once, drafts included.
         blank: called with (pool, block) whose content nobody can find any more.
+        generated: tokens that a sequence may be planned to generate at once, drafts included.
     """
 
     def __init__(
@@ -39,8 +39,8 @@ class KVManager:
         prefix_caching: bool = True,
         prefix_index: str = "hash",
         swap: SwapDirectory | None = None,
-        generated: int = 1,
         blank: Callable[[int, int], None] = lambda pool, block: None,
+        generated: int = 1,
     ) -> None:
         assert swap is None or not layout.state_pools, "blocks would come back without their states"
         assert generated == 1 or not layout.state_pools, "a state cannot go back"

@@ -286,7 +286,7 @@ class Scheduler:
         """Requests for nothing but their prompt have ended where that is computed."""
         for row in plan.rows:
             sequence = self._roster.live.get(row.sequence_id)
-            if sequence is not None and sequence.is_spent:
+            if sequence is not None and row.start + row.length == sequence.state.final_len:
                 yield from self._roster.end(sequence, "length")
 
     def _retry(self, sequence: Sequence) -> None:

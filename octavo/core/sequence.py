@@ -100,11 +100,6 @@ class Sequence:
         return self.state.final_len - self.num_expected
 
     @property
-    def is_spent(self) -> bool:
-        """All is computed of a prompt that nothing is generated from."""
-        return self.state.final_len == self.num_computed
-
-    @property
     def most_hit(self) -> int:
         """Tokens that need not be computed: the last one is, as its logits are wanted, and so is
         what tells of prompt tokens."""

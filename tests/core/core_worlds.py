@@ -10,7 +10,16 @@ import msgspec
 
 from octavo.base.kv import KVGroup, KVLayout
 from octavo.base.output import Delta
-from octavo.base.plan import Move, NewSequence, Row, Sampled, StepPlan, StepResult, TokenLogprobs
+from octavo.base.plan import (
+    Move,
+    NewSequence,
+    Row,
+    Sampled,
+    StepPlan,
+    StepResult,
+    Told,
+    TokenLogprobs,
+)
 from octavo.base.request import Request
 from octavo.base.sampling_params import SamplingParams
 from octavo.base.settings import SchedulerSettings
@@ -90,6 +99,11 @@ def request(
     )
 
 
+def generated(ahead: bool, drafts: int) -> int:
+    """Tokens that a sequence may be planned to generate at once."""
+    return (1 + drafts) * (1 + ahead)
+
+
 def likeliest(tokens: list[int], count: int) -> TokenLogprobs:
     """What a model might think of the next token after `tokens`: of 0 to 7."""
     scores = {}
@@ -101,7 +115,11 @@ def likeliest(tokens: list[int], count: int) -> TokenLogprobs:
 
 
 class World:
-    """Scheduler, manager and a device that checks every read against what should be there."""
+    """Scheduler, manager and a device that checks every read against what should be there.
+
+    `ahead`: each step is planned before the one before it has ended. `drafts`: that a row may have;
+    the device takes some of these, and finds some of them right.
+    """
 
     def __init__(
         self,
@@ -111,6 +129,8 @@ class World:
         prefix_index: str = "hash",
         swap: int = 0,
         pace: float = 0.7,
+        ahead: bool = False,
+        drafts: int = 0,
         **settings: object,
     ) -> None:
         self.layout = kv
@@ -123,13 +143,20 @@ class World:
             prefix_index,
             SwapDirectory(swap) if swap else None,
             lambda pool, block: self.blanks.append((pool, block)),
+            generated(ahead, drafts),
         )
+        self.ahead = ahead
+        self.flight: StepPlan | None = None  # the step under way
+        self.drafted: dict[int, list[int]] = {}  # its sequences: what they will accept of drafts
+        self.tried: dict[int, int] = {}  # and how many drafts they verify
+        self.told: dict[str, list[int]] = {}  # prompt tokens whose logprobs were told
+        self.wasted = 0  # tokens computed for sequences that had ended
         self.saved: dict[str, list[tuple[object, ...]]] = {}  # the swap tier
         self.loads: deque[Move] = deque()  # under way
         self.pace = pace  # how likely the next load ends in a step
         self.rng = random.Random(0)
         self.num_loaded = self.num_spoilt = 0
-        self.scheduler = Scheduler(self.settings, self.manager)
+        self.scheduler = Scheduler(self.settings, self.manager, drafts)
         self.known: dict[int, list[int]] = {}  # the worker's copy of each sequence's tokens
         self.tables: dict[int, list[list[int]]] = {}
         self.reached: dict[int, int] = {}  # tokens computed since the sequence was introduced
@@ -137,6 +164,7 @@ class World:
         self.roots: dict[int, tuple[str, ...]] = {}
         self.keys: dict[int, dict[int, bytes]] = {}
         self.wanted: dict[int, int] = {}  # likeliest tokens to tell
+        self.most: dict[int, int] = {}  # tokens to generate
         self.outputs: dict[str, dict[int, list[int]]] = {}  # by request and child
         self.finished: dict[str, dict[int, str]] = {}
         self.widths: dict[str, int] = {}
@@ -155,6 +183,10 @@ class World:
     def plan(self) -> StepPlan:
         """Schedule and compute one step, checking what the device would see."""
         plan = self.scheduler.schedule()
+        self.compute(plan)
+        return plan
+
+    def compute(self, plan: StepPlan) -> None:
         for gone in plan.dropped:
             self.known.pop(gone, None)
             self.tables.pop(gone, None)
@@ -162,27 +194,38 @@ class World:
         for new in plan.new:
             self._introduce(new)
         self._copy(plan)
+        self._draft(plan)
         self._write(plan)
         self._read(plan)
         self._pass_on(plan)
-        assert plan.num_tokens <= self.settings.max_num_batched_tokens
+        num_drafts = sum(row.drafts for row in plan.rows)
+        assert plan.num_tokens + num_drafts <= self.settings.max_num_batched_tokens
         assert len(self.known) <= min(self.settings.max_num_seqs, self.layout.most_sequences)
         assert len({row.sequence_id for row in plan.rows}) == len(plan.rows)
         self.rows += len(plan.rows)
         self.tokens += plan.num_tokens
         self.copies += len(plan.copies)
-        return plan
 
     def finish(self, plan: StepPlan, tokens: list[int]) -> list[Delta]:
-        """Hand in drawn tokens, one for each draw in turn; a beam tells what is likeliest."""
+        """End a step and tell the scheduler."""
+        return self._deliver(self.scheduler.update(plan, self.draw(plan, tokens)))
+
+    def draw(self, plan: StepPlan, tokens: list[int]) -> StepResult:
+        """Drawn tokens, one for each draw in turn; a beam tells what is likeliest."""
         drawn: list[Sampled] = []
+        told = []
         for row in plan.rows:
             for child in row.draws:
                 drawn.append(self._draw(row, child, tokens[len(drawn) % len(tokens)]))
             if row.draws:
                 self.known[row.sequence_id] += drawn[-1].token_ids
-        result = StepResult(plan.step, drawn, loaded=self._loaded())
-        return self._deliver(self.scheduler.update(plan, result))
+                self.reached[row.sequence_id] = len(self.known[row.sequence_id]) - 1
+            if row.tells[1]:
+                prompt = self.known[row.sequence_id][slice(*row.tells)]
+                logprobs = [TokenLogprobs(token, -1.0, 1, []) for token in prompt]
+                told.append(Told(row.sequence_id, row.tells[0], logprobs))
+        seconds = self.rng.random()
+        return StepResult(plan.step, drawn, None, self._loaded(), told, seconds)
 
     def _loaded(self) -> list[tuple[str, bool]]:
         """Some of the loads end, a few of them spoilt."""
@@ -203,7 +246,9 @@ class World:
     def _draw(self, row: Row, child: int, token: int) -> Sampled:
         sid, width = row.sequence_id, self.wanted[row.sequence_id]
         if not width:
-            return Sampled(sid, child, [token])
+            accepted = self.drafted.get(sid, [])
+            tried = self.tried.get(sid, 0)
+            return Sampled(sid, child, [*accepted, token], None, None, tried, len(accepted))
         told = likeliest(self.known[sid], width)
         return Sampled(sid, child, [told.token_id], [told])
 
@@ -214,21 +259,55 @@ class World:
                 if group.is_state:
                     self.memory[self._state(row, g, 1)] = ("garbage",)
                     continue
-                for position in range(row.start, row.start + row.length):
+                start = self._start(row)
+                for position in range(start, start + row.length):
                     self.memory[self._slot(row.sequence_id, g, position)] = ("garbage",)
 
     def fail(self, plan: StepPlan) -> list[Delta]:
         result = StepResult(plan.step, [], error="boom", loaded=self._loaded())
         return self._deliver(self.scheduler.update(plan, result))
 
-    def step(self, tokens: list[int] | None = None) -> list[Delta]:
-        return self.finish(self.plan(), tokens or [7])
+    def step(self, tokens: list[int] | None = None, fails: bool = False) -> list[Delta]:
+        """One more step; with `ahead` the one before it ends, or fails."""
+        tokens = tokens or [7]
+        if not self.ahead:
+            plan = self.plan()
+            if not fails:
+                return self.finish(plan, tokens)
+            self.spoil(plan)
+            return self.fail(plan)
+        plan = self.scheduler.schedule()
+        before, self.flight = self.flight, None
+        deltas = []
+        if before is not None and fails:
+            self.spoil(before)
+            deltas = self.fail(before)
+            plan = msgspec.structs.replace(plan, new=[], rows=[])
+            self.compute(plan)
+        elif before is not None:
+            result = self.draw(before, tokens)
+            self.compute(plan)
+            deltas = self._deliver(self.scheduler.update(before, result))
+            for row in plan.rows:
+                if row.follows and row.sequence_id not in self.scheduler._roster.live:
+                    self.wasted += 1
+        else:
+            self.compute(plan)
+        self.flight = plan
+        return deltas
+
+    def land(self) -> None:
+        """End the step under way."""
+        if self.flight is not None:
+            plan, self.flight = self.flight, None
+            self.finish(plan, [7])
 
     def drain(self, limit: int = 10_000) -> None:
         while self.scheduler.has_work:
             limit -= 1
             assert limit > 0, "the scheduler does not come to an end"
             self.step()
+        self.land()
 
     def check(self) -> None:
         """free + held + null = all; references = occurrences; waste < 1 block; windows slide."""
@@ -259,8 +338,10 @@ class World:
                     assert (table[0] == NULL_BLOCK) == (s.num_computed == 0)
                     continue
                 slots = len(table) * self.layout.block_size
-                assert s.num_computed <= slots < s.num_computed + self.layout.block_size
-                most = group.most_blocks(s.num_known, self.layout.block_size, self.layout.chunk)
+                upto = s.num_expected - 1 if s.under_way else s.num_computed
+                assert s.num_computed <= upto <= slots < upto + self.layout.block_size
+                upto = max(upto, s.num_known)
+                most = group.most_blocks(upto, self.layout.block_size, self.layout.chunk)
                 assert len(table) - table.count(NULL_BLOCK) <= most
 
     def _introduce(self, new: NewSequence) -> None:
@@ -273,6 +354,7 @@ class World:
         keys, adapter = sequence.request.block_keys, sequence.request.adapter
         self.roots[new.sequence_id] = (salt, "" if salt else owner, epoch, adapter)
         self.keys[new.sequence_id] = keys
+        self.most[new.sequence_id] = sequence.request.params.max_tokens
         beams = sequence.request.params.use_beam_search
         self.wanted[new.sequence_id] = (new.logprobs or 0) if beams else 0
 
@@ -306,14 +388,31 @@ class World:
         assert held != NULL_BLOCK, "the null block is written or read"
         return self.layout.pool_of(group), held, offset
 
+    def _start(self, row: Row) -> int:
+        """Where a row begins: one that follows, at the newest token."""
+        return len(self.known[row.sequence_id]) - 1 if row.follows else row.start
+
+    def _draft(self, plan: StepPlan) -> None:
+        """Which drafts there are, and which of them will be right."""
+        self.drafted.clear()
+        self.tried.clear()
+        for row in plan.rows:
+            if row.drafts:
+                tried = self.rng.randint(0, row.drafts)
+                right = self.rng.randint(0, tried)
+                self.tried[row.sequence_id] = tried
+                self.drafted[row.sequence_id] = [self.rng.choice([1, 2, 2, EOS])] * right
+
     def _write(self, plan: StepPlan) -> None:
         written = {(m.pool, m.block, i) for m in self.loads for i in range(self.layout.block_size)}
         for row in plan.rows:
-            sid = row.sequence_id
+            sid, start = row.sequence_id, self._start(row)
             if sid in self.reached:
-                assert row.start == self.reached[sid], "computed twice, or skipped"
-            self.reached[sid] = row.start + row.length
-            assert bool(row.draws) == (row.start + row.length == len(self.known[sid]))
+                assert start == self.reached[sid], "computed twice, or skipped"
+            assert start >= row.start
+            self.reached[sid] = end = start + row.length
+            draws = end == len(self.known[sid]) and self.most[sid] > 0
+            assert bool(row.draws) == draws
             for g, blocks in enumerate(row.new_blocks):
                 table = self.tables[sid][g]
                 if self.layout.groups[g].is_state:
@@ -321,7 +420,7 @@ class World:
                     continue
                 assert len(table) >= row.kept
                 table[row.kept :] = blocks
-                for position in range(row.start, row.start + row.length):
+                for position in range(start, end + self.tried.get(sid, 0)):
                     slot = self._slot(sid, g, position)
                     assert slot not in written, "two rows write to one slot"
                     written.add(slot)
@@ -332,7 +431,8 @@ class World:
             for g, group in enumerate(self.layout.groups):
                 if group.is_state:
                     continue
-                for position in range(group.first_seen(row.start), row.start + row.length):
+                start = self._start(row)
+                for position in range(group.first_seen(start), start + row.length):
                     held = self.memory[self._slot(row.sequence_id, g, position)]
                     assert held == self._content(row.sequence_id, g, position)
 
@@ -365,10 +465,14 @@ class World:
     def _content(self, sid: int, group: int, position: int) -> tuple[object, ...]:
         blocks = range(position // self.layout.block_size + 1)
         keys = tuple(self.keys[sid].get(block) for block in blocks)
-        return (group, self.roots[sid], keys, tuple(self.known[sid][: position + 1]))
+        tokens = [*self.known[sid], *self.drafted.get(sid, [])][: position + 1]
+        tokens += ["wrong draft"] * (position + 1 - len(tokens))
+        return (group, self.roots[sid], keys, tuple(tokens))
 
     def _deliver(self, deltas: list[Delta]) -> list[Delta]:
         for delta in deltas:
+            for position in delta.prompt_logprobs or ():
+                self.told.setdefault(delta.request_id, []).append(position.token_id)
             ended = self.finished[delta.request_id]
             assert delta.index not in ended, "a delta after the end"
             self.outputs[delta.request_id].setdefault(delta.index, []).extend(delta.token_ids)

@@ -39,7 +39,7 @@ def test_a_resumed_long_sequence_leaves_a_token_for_everyone_behind_it():
     world.step()
     plan = world.plan()
     assert lengths(plan) == [8, 1, 1]
-    assert [row.sequence_id for row in plan.rows] == [0, 1, 2]
+    assert [row.sequence_id for row in plan.rows] == [3, 1, 2]  # what waited has a new id
 
 
 def test_equal_prompts_added_together_compute_the_second_only_past_its_hits():

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 
 import pytest
-from core_worlds import SHAPES, STATE, World, layout, likeliest, request
+from core_worlds import SHAPES, STATE, World, generated, layout, likeliest, request
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
@@ -35,15 +35,24 @@ class SchedulerPlay(RuleBasedStateMachine):
         pace=st.sampled_from([0.05, 0.7]),
         interval=st.sampled_from([BLOCK, 2 * BLOCK, 5 * BLOCK]),
         states=st.integers(2, 16),
+        ahead=st.booleans(),
+        drafts=st.sampled_from([0, 0, 1, 3, 9]),
     )
-    def start(self, shape, caching, index, seqs, extra, swap, interval, states, **settings):
+    def start(
+        self, shape, caching, index, seqs, extra, swap, interval, states, ahead, drafts, **settings
+    ):
+        if keeps_states(shape):
+            ahead, drafts = False, 0
+        chunk = max(seqs + extra, generated(ahead, drafts))
         self.world = World(
-            layout(NUM_BLOCKS, BLOCK, shape, seqs + extra, interval, states),
+            layout(NUM_BLOCKS, BLOCK, shape, chunk, interval, states),
             prefix_caching=caching,
             prefix_index=index,
             swap=0 if keeps_states(shape) or not caching else swap,
             max_num_seqs=seqs,
             max_num_batched_tokens=seqs + extra,
+            ahead=ahead,
+            drafts=drafts,
             **settings,
         )
         self.caching = caching
@@ -58,11 +67,19 @@ class SchedulerPlay(RuleBasedStateMachine):
         salt=st.sampled_from(["", "", "s"]),
         owner=st.sampled_from(["", "", "s"]),
         n=st.sampled_from([1, 1, 1, 2, 3, 5]),
+        told=st.sampled_from([None, None, None, 0, 1, 7, 100]),
     )
-    def add(self, prefix, tail, max_tokens, priority, salt, owner, n):
+    def add(self, prefix, tail, max_tokens, priority, salt, owner, n, told):
         prompt = [1] * (prefix * BLOCK) + tail
         most = min(max_tokens, LONGEST - len(prompt))
-        self._add(prompt, most, {"n": n}, priority=priority, cache_salt=salt, owner=owner)
+        params = {"n": n}
+        if told is not None:
+            params |= {"prompt_logprobs": 0, "prompt_logprob_start": told}
+        self._add(prompt, most, params, priority=priority, cache_salt=salt, owner=owner)
+
+    @rule(prompt=st.lists(st.integers(1, 2), min_size=1, max_size=30))
+    def only_a_prompt(self, prompt):
+        self._add(prompt, 0, {"prompt_logprobs": 0})
 
     @rule(
         prompt=st.lists(st.integers(1, 2), min_size=1, max_size=9),
@@ -124,12 +141,17 @@ class SchedulerPlay(RuleBasedStateMachine):
 
     @rule(tokens=st.lists(st.integers(0, 2), min_size=1, max_size=3), pick=st.integers(0, 40))
     def abort_during_step(self, tokens, pick):
+        if self.world.ahead:
+            return
         plan = self.world.plan()
         self.abort(pick, None)
         self.world.finish(plan, tokens)
 
     @rule(pick=st.one_of(st.none(), st.integers(0, 40)))
     def failed_step(self, pick):
+        if self.world.ahead:
+            self.world.step(fails=True)
+            return
         plan = self.world.plan()
         if pick is not None:
             self.abort(pick, None)
@@ -144,6 +166,7 @@ class SchedulerPlay(RuleBasedStateMachine):
         with scheduler.admitting("nobody"):
             while scheduler.is_loading:
                 self.world.step()
+        self.world.land()
         scheduler.begin_epoch(epoch)
 
     @rule()
@@ -183,8 +206,17 @@ class SchedulerPlay(RuleBasedStateMachine):
         for name, asked in self.requests.items():
             ends = self.world.finished[name]
             assert len(ends) == asked.params.n
+            if not {"abort", "error"} & set(ends.values()):
+                self._check_told(name, asked)
             if asked.params.use_beam_search and not {"abort", "error"} & set(ends.values()):
                 assert self.world.outputs[name] == beams_alone(asked)
+
+    def _check_told(self, name, asked):
+        """All prompt tokens that were wanted, each once."""
+        first = max(1, asked.params.prompt_logprob_start)
+        wanted = asked.params.prompt_logprobs is not None
+        expected = asked.prompt_token_ids[first:] if wanted else []
+        assert self.world.told.get(name, []) == expected
 
 
 def keeps_states(shape):
