@@ -13,6 +13,7 @@ namespace octavo {
 namespace {
 
 constexpr float INF = std::numeric_limits<float>::infinity();
+constexpr float LOWEST = std::numeric_limits<float>::lowest();
 
 typedef double F64 __attribute__((vector_size(4 * W)));  // W / 2 lanes
 
@@ -44,13 +45,14 @@ F64 high_half(F32 v) {
 struct Scratch {
   explicit Scratch(int64_t vocab)
       : edited(new float[vocab]), values(new float[vocab]), weights(new float[vocab + W]),
-        ids(new int32_t[vocab]), groups(new float[tiles_of(vocab) * W]),
+        spare(new float[vocab]), ids(new int32_t[vocab]), groups(new float[tiles_of(vocab) * W]),
         sums(new double[tiles_of(vocab)]), uses(new int32_t[vocab]()) {}
 
   std::unique_ptr<float[]> edited;   // a row's logits, where it has edits or penalties
   std::unique_ptr<float[]> values;   // candidates for the draw
   std::unique_ptr<float[]> weights;  // theirs
-  std::unique_ptr<int32_t[]> ids;    // theirs
+  std::unique_ptr<float[]> spare;    // for select.h
+  std::unique_ptr<int32_t[]> ids;    // of candidates
   std::unique_ptr<float[]> groups;   // see select.h
   std::unique_ptr<double[]> sums;    // of a tile's weights
   std::unique_ptr<int32_t[]> uses;   // of a token in a row; all 0 between rows
@@ -88,6 +90,15 @@ void weigh(const float* logits, int64_t n, float peak, float temperature, float 
   });
 }
 
+// The sum of those weights, none left out.
+double mass(const float* logits, int64_t n, float peak, float temperature, Scratch& s) {
+  const float inverse = 1 / temperature;
+  sum_tiles(n, s.sums.get(), [&](int64_t i) {
+    return exp((load_part(logits + i, n - i, -INF) - peak) * inverse);
+  });
+  return total(s.sums.get(), tiles_of(n));
+}
+
 void drop_below(float cut, int64_t n, Scratch& s) {
   sum_tiles(n, s.sums.get(), [&](int64_t i) {
     const F32 weight = load(&s.weights[i]);
@@ -114,38 +125,75 @@ int64_t invert(double noise, int64_t n, const Scratch& s) {
   return last;  // one by one the weights may sum to a little less than the tile did
 }
 
-int64_t draw_among(const float* logits, int64_t n, float peak, const Controls& c, Scratch& s) {
+// What a row was drawn from: logits divided by a temperature, of which some survived.
+struct Source {
+  const float* logits;
+  float peak;                // the largest
+  double temperature;
+  float floor;               // the smallest that survived
+  double mass;               // the sum of the survivors' weights; 0 where it was not needed
+};
+
+// The smallest of n logits whose weight is `cut` or more.
+float floor_of(const float* logits, const float* weights, int64_t n, float cut) {
+  F32 smallest = splat(INF);
+  for (int64_t i = 0; i < n; i += W) {
+    const F32 x = load_part(logits + i, n - i, INF);
+    smallest = min(smallest, load_part(weights + i, n - i) < splat(cut) ? splat(INF) : x);
+  }
+  return -largest(-smallest);
+}
+
+// The index of one of n logits, drawn by min_p, top_p and noise.
+int64_t draw_among(const float* logits, int64_t n, const Controls& c, Scratch& s, Source& from) {
   float* weights = s.weights.get();
-  weigh(logits, n, peak, static_cast<float>(c.temperature), static_cast<float>(c.min_p), weights,
-        s.sums.get());
-  if (c.top_k > 0 && c.top_k < n)
-    drop_below(rank_cut(weights, n, static_cast<int64_t>(c.top_k), s.values.get()), n, s);
+  float cut = static_cast<float>(c.min_p);
+  weigh(logits, n, from.peak, static_cast<float>(c.temperature), cut, weights, s.sums.get());
   if (c.top_p < 1) {
     const double all = total(s.sums.get(), tiles_of(n));
-    drop_below(mass_cut(weights, n, all, c.top_p * all, s.values.get()), n, s);
+    cut = std::max(cut, mass_cut(weights, n, all, c.top_p * all, s.spare.get()));
+    drop_below(cut, n, s);
   }
+  from.mass = total(s.sums.get(), tiles_of(n));
+  if (c.processed != 0 && cut > 0)
+    from.floor = std::max(from.floor, floor_of(logits, weights, n, cut));
   return invert(c.noise, n, s);
 }
 
-int64_t draw(const float* logits, int64_t vocab, float peak, const Controls& c, Scratch& s) {
-  if (c.temperature == 0) return first_of(peak, logits, vocab, s.groups.get());
-  if (c.top_k == 0) return draw_among(logits, vocab, peak, c, s);
-  const float bound = bound_of(static_cast<int64_t>(c.top_k), vocab, s.groups.get());
-  const int64_t count = gather(logits, vocab, [&](auto x) { return x >= bound; },
+// s.groups are those of the source's logits.
+int64_t draw(int64_t vocab, const Controls& c, Scratch& s, Source& from) {
+  const float* logits = from.logits;
+  if (c.temperature == 0) return first_of(from.peak, logits, vocab, s.groups.get());
+  if (c.top_k == 0 || c.top_k >= static_cast<double>(vocab))
+    return draw_among(logits, vocab, c, s, from);
+  const int64_t k = static_cast<int64_t>(c.top_k);
+  const float bound = bound_of(k, vocab, s.groups.get());
+  const int64_t found = gather(logits, vocab, [&](auto x) { return x >= bound; },
                                [&](int64_t at, int64_t i) {
                                  s.ids[at] = static_cast<int32_t>(i);
                                  s.values[at] = logits[i];
                                });
-  return s.ids[draw_among(s.values.get(), count, peak, c, s)];
+  const float floor = nth_largest(k, s.values.get(), found, s.spare.get());
+  int64_t count = 0;
+  for (int64_t i = 0; i < found; i++) {
+    s.ids[count] = s.ids[i];
+    s.values[count] = s.values[i];
+    count += s.values[i] >= floor;
+  }
+  from.floor = std::max(from.floor, floor);
+  return s.ids[draw_among(s.values.get(), count, c, s, from)];
+}
+
+std::span<const int32_t> ids_between(const SampleJob& job, double begin, double end) {
+  return {job.ids + static_cast<int64_t>(begin), job.ids + static_cast<int64_t>(end)};
 }
 
 float scaled(float logit, float scale) { return logit > 0 ? logit / scale : logit * scale; }
 
 // Each token once, however often it is there.
 void penalise(const SampleJob& job, const Controls& c, float* logits, int32_t* uses) {
-  const std::span known(job.tokens + static_cast<int64_t>(c.known),
-                        job.tokens + static_cast<int64_t>(c.end));
-  const auto generated = known.subspan(static_cast<size_t>(c.generated - c.known));
+  const std::span known = ids_between(job, c.known, c.allowed);
+  const std::span generated = ids_between(job, c.generated, c.allowed);
   if (c.repetition != 1) {
     const float scale = static_cast<float>(c.repetition);
     for (int32_t token : known)
@@ -160,19 +208,30 @@ void penalise(const SampleJob& job, const Controls& c, float* logits, int32_t* u
   }
 }
 
-// The row's logits with its edits and penalties.
+// to[i] = logits[i] for those allowed, else -inf: added, not set, so that a NaN stays visible.
+void allow(const float* logits, int64_t n, std::span<const int32_t> allowed, float* to) {
+  for (int64_t i = 0; i < n; i++) to[i] = logits[i] - INF;
+  for (int32_t token : allowed) to[token] = logits[token];
+}
+
+// The logits that the row draws from: as they came, or with its edits and penalties.
 const float* adjust(const SampleJob& job, int64_t row, Scratch& s) {
-  const float* logits = job.logits + row * job.vocab;
   const Controls& c = job.controls[row];
+  const float* logits = c.work < 0 ? job.logits + row * job.vocab
+                                   : job.work + static_cast<int64_t>(c.work) * job.vocab;
   const auto [begin, end] = std::equal_range(
       job.edits, job.edits + job.num_edits, Edit{static_cast<double>(row), 0, 0},
       [](const Edit& a, const Edit& b) { return a.row < b.row; });
-  if (begin == end && c.known == c.end) return logits;
-  std::copy_n(logits, job.vocab, s.edited.get());
+  if (begin == end && c.known == c.named) return logits;
+  float* edited = s.edited.get();
+  if (c.allowed == c.named)
+    std::copy_n(logits, job.vocab, edited);
+  else
+    allow(logits, job.vocab, ids_between(job, c.allowed, c.named), edited);
   for (const Edit* edit = begin; edit != end; edit++)
-    s.edited[static_cast<int64_t>(edit->token)] += static_cast<float>(edit->shift);
-  penalise(job, c, s.edited.get(), s.uses.get());
-  return s.edited.get();
+    edited[static_cast<int64_t>(edit->token)] += static_cast<float>(edit->shift);
+  penalise(job, c, edited, s.uses.get());
+  return edited;
 }
 
 // ids[0..count) get the likeliest tokens, likeliest first, equals by lower id. s.groups are those
@@ -182,42 +241,95 @@ const int32_t* likeliest(const float* logits, int64_t vocab, int64_t count, Scra
   const float bound = bound_of(count, vocab, s.groups.get());
   const int64_t found = gather(logits, vocab, [&](auto x) { return x >= bound; },
                                [&](int64_t at, int64_t i) { ids[at] = static_cast<int32_t>(i); });
-  std::partial_sort(ids, ids + count, ids + found, [&](int32_t a, int32_t b) {
+  const auto comes_first = [&](int32_t a, int32_t b) {
     return logits[a] > logits[b] || (logits[a] == logits[b] && a < b);
-  });
+  };
+  std::nth_element(ids, ids + count - 1, ids + found, comes_first);
+  std::sort(ids, ids + count, comes_first);
   return ids;
 }
 
-void tell_logprobs(const SampleJob& job, int64_t row, int64_t count, Scratch& s) {
+// The logits as they came. Fills s.groups.
+Source untouched(const SampleJob& job, int64_t row, Scratch& s) {
   const float* logits = job.logits + row * job.vocab;
-  Drawn& drawn = job.drawn[row];
-  const float mine = logits[static_cast<int64_t>(drawn.token)];
   const float peak = group_maxima(logits, job.vocab, s.groups.get());
+  return {logits, peak, 1, -INF, 0};
+}
+
+double rank_of(float mine, const float* logits, int64_t n) {
   I32 larger = {};
-  sum_tiles(job.vocab, s.sums.get(), [&](int64_t i) {
-    const F32 x = load_part(logits + i, job.vocab - i, -INF);
-    larger -= x > splat(mine);  // true is -1
-    return exp(x - peak);
-  });
-  const double norm = peak + std::log(total(s.sums.get(), tiles_of(job.vocab)));
-  drawn.logprob = mine - norm;
-  drawn.rank = 1;
-  for (int i = 0; i < W; i++) drawn.rank += larger[i];
-  if (count == 0) return;
-  const int32_t* ids = likeliest(logits, job.vocab, count, s);
-  for (int64_t i = 0; i < count; i++)
-    job.likely[row * job.width + i] = {static_cast<double>(ids[i]), logits[ids[i]] - norm};
+  for (int64_t i = 0; i < n; i += W)
+    larger -= load_part(logits + i, n - i, -INF) > splat(mine);  // true is -1
+  double rank = 1;
+  for (int i = 0; i < W; i++) rank += larger[i];
+  return rank;
+}
+
+// Logprobs of a source whose mass is known, and whose groups are in s.groups.
+void tell(const SampleJob& job, int64_t row, const Source& from, Scratch& s) {
+  const Controls& c = job.controls[row];
+  Drawn& drawn = job.drawn[row];
+  const double norm = std::log(from.mass);
+  const auto logprob = [&](double token) {
+    const float x = from.logits[static_cast<int64_t>(token)];
+    return x < from.floor ? -INF : (static_cast<double>(x) - from.peak) / from.temperature - norm;
+  };
+  drawn.logprob = logprob(drawn.token);
+  drawn.rank = rank_of(from.logits[static_cast<int64_t>(drawn.token)], from.logits, job.vocab);
+  const int64_t count = static_cast<int64_t>(c.logprobs);
+  Likely* likely = job.likely + static_cast<int64_t>(c.likely);
+  if (count > 0) {
+    const int32_t* ids = likeliest(from.logits, job.vocab, count, s);
+    int64_t told = 0;
+    for (; told < count && from.logits[ids[told]] >= from.floor; told++)
+      likely[told] = {static_cast<double>(ids[told]), logprob(ids[told])};
+    drawn.told = static_cast<double>(told);
+  }
+  likely += count;
+  for (int32_t token : ids_between(job, c.named, c.end))
+    *likely++ = {static_cast<double>(token), logprob(token)};
+}
+
+// The logits as they came, to tell of. `from` is what was drawn from.
+Source as_they_came(const SampleJob& job, int64_t row, const Source& from, Scratch& s) {
+  const Controls& c = job.controls[row];
+  if (from.logits != job.logits + row * job.vocab) return untouched(job, row, s);
+  const bool is_all = c.temperature == 1 && c.min_p == 0 && c.top_k == 0 && c.top_p == 1;
+  return {from.logits, from.peak, 1, -INF, is_all ? from.mass : 0};
+}
+
+double mass(const Source& from, int64_t vocab, Scratch& s) {
+  return mass(from.logits, vocab, from.peak, static_cast<float>(from.temperature), s);
+}
+
+void tell_drawn(const SampleJob& job, int64_t row, Source from, Scratch& s) {
+  if (job.controls[row].processed == 0) from = as_they_came(job, row, from, s);
+  const double all = from.floor > LOWEST || from.mass == 0 ? mass(from, job.vocab, s) : from.mass;
+  if (from.mass == 0) from.mass = all;
+  job.drawn[row].log_mass = std::min(0.0, std::log(from.mass / all));
+  tell(job, row, from, s);
+}
+
+void tell_given(const SampleJob& job, int64_t row, Scratch& s) {
+  Source from = untouched(job, row, s);
+  job.drawn[row] = {-1, from.peak, 0, 0, 0, 0};
+  if (!std::isfinite(from.peak)) return;
+  job.drawn[row].token = job.controls[row].given;
+  if (job.controls[row].logprobs < 0) return;
+  from.mass = mass(from, job.vocab, s);
+  tell(job, row, from, s);
 }
 
 void sample_row(const SampleJob& job, int64_t row, Scratch& s) {
   const Controls& c = job.controls[row];
+  if (c.given >= 0) return tell_given(job, row, s);
   const float* logits = adjust(job, row, s);
   const float peak = group_maxima(logits, job.vocab, s.groups.get());
-  job.drawn[row] = {-1, peak, 0, 0};
+  job.drawn[row] = {-1, peak, 0, 0, 0, 0};
   if (!std::isfinite(peak)) return;
-  job.drawn[row].token = static_cast<double>(draw(logits, job.vocab, peak, c, s));
-  if (c.logprobs >= 0)
-    tell_logprobs(job, row, std::min(static_cast<int64_t>(c.logprobs), job.vocab), s);
+  Source from{logits, peak, c.temperature == 0 ? 1 : c.temperature, LOWEST, 0};
+  job.drawn[row].token = static_cast<double>(draw(job.vocab, c, s, from));
+  if (c.logprobs >= 0) tell_drawn(job, row, from, s);
 }
 
 }  // namespace

@@ -1,6 +1,6 @@
-// From logits to one token a row: edits, penalties, temperature, min_p, top_k, top_p, one uniform;
-// and the logprobs of the logits as they came. A row's result depends on that row alone, bit for
-// bit.
+// From logits to one token a row: allowed tokens, edits, penalties, temperature, min_p, top_k,
+// top_p, one uniform; and logprobs, of the logits as they came or of what was drawn from. A row's
+// result depends on that row alone, bit for bit.
 //
 // min_p and top_p act on weights relative to the likeliest token's, top_k on logits; equals at a
 // cut survive together. The uniform is inverted over the survivors in order of token id: their
@@ -18,21 +18,30 @@ namespace octavo {
 
 // How one row wants to be drawn.
 struct Controls {
+  // The same for all rows of a sequence:
   double temperature;  // 0 is greedy: the first of the largest logits
   double min_p;        // 0 is off
   double top_k;        // 0 is off
   double top_p;        // 1 is off
-  double noise;        // uniform in [0, 1)
-  double logprobs;     // how many likeliest tokens to tell; -1: not even the drawn token's logprob
   double repetition;   // divides positive logits of tokens known, multiplies others; 1 is off
   double frequency;    // taken from a token's logit for each time it was generated
   double presence;     // taken once from the logit of each token generated
-  double known;        // where in SampleJob::tokens the row's tokens begin: the prompt,
-  double generated;    // then what was generated,
+  double processed;    // 1: logprobs are of what is drawn from; 0: of the logits as they came
+  // Of this row:
+  double noise;     // uniform in [0, 1)
+  double given;     // the token, if it is not to be drawn; else -1. No control acts on such a row
+  double work;      // row of SampleJob::work to draw from; -1: the logits
+  double logprobs;  // how many likeliest tokens to tell; -1: not even the token's logprob
+  double likely;    // where in SampleJob::likely these begin; those named are behind them
+  // Where in SampleJob::ids the row's begin, one kind behind the other:
+  double known;      // the prompt, where there are penalties
+  double generated;  // what was generated since
+  double allowed;    // the only tokens that may be drawn; where there are none, all may
+  double named;      // tokens to tell the logprobs of
   double end;
 };
 
-// A number to add to a logit before anything else.
+// A number to add to a logit before any penalty.
 struct Edit {
   double row;
   double token;
@@ -40,10 +49,12 @@ struct Edit {
 };
 
 struct Drawn {
-  double token;    // -1 where the peak is not finite
-  double peak;     // the largest logit after edits and penalties; NaN if any is
-  double logprob;  // of the token; this and rank only where they are asked for
-  double rank;     // of the token, from 1
+  double token;     // -1 where the peak is not finite
+  double peak;      // the largest logit after edits and penalties; NaN if any is
+  double logprob;   // of the token; what follows only where logprobs are asked for
+  double rank;      // of the token, from 1
+  double log_mass;  // log of the share of the distribution that was drawn from, if processed
+  double told;      // likeliest tokens: fewer than asked where fewer survived
 };
 
 struct Likely {
@@ -55,13 +66,13 @@ struct SampleJob {
   int64_t rows;
   int64_t vocab;
   const float* logits;       // [rows][vocab]
+  const float* work;         // [...][vocab]: logits that are drawn from in the place of those
   const Controls* controls;  // [rows]
-  const int32_t* tokens;     // that rows with penalties know
+  const int32_t* ids;        // tokens, see Controls
   const Edit* edits;         // by row
   int64_t num_edits;
   Drawn* drawn;              // [rows]
-  Likely* likely;            // [rows][width], likeliest first, equals by lower id
-  int64_t width;             // at least what any row asks for
+  Likely* likely;            // of each row, likeliest first, equals by lower id
 };
 
 void sample(Team& team, const SampleJob& job);

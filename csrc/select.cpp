@@ -12,41 +12,17 @@ constexpr float INF = std::numeric_limits<float>::infinity();
 constexpr int BITS = 10;  // of a digit; three make a float up to 1, whose two highest bits are 0
 constexpr int DIGITS = 1 << BITS;
 
-// measure(value) of each digit's values. Neighbours are often equal: four sums for each digit, so
-// that one addition need not wait for the one before. Vectors all below `low` are left out.
-template <class Measure>
-void measure_digits(const float* values, int64_t n, float low, int shift, Measure measure,
-                    double* sums) {
+// The sum of each digit's values. Neighbours are often equal: four sums for each digit, so that
+// one addition need not wait for the one before. Vectors all below `low` are left out.
+void sum_digits(const float* values, int64_t n, float low, int shift, double* sums) {
   double parts[DIGITS][4] = {};
   for (int64_t i = 0; i < n; i += W) {
     if (!any(load_part(values + i, n - i, low) >= low)) continue;
     const int64_t end = std::min(n, i + W);
     for (int64_t j = i; j < end; j++)
-      parts[(std::bit_cast<uint32_t>(values[j]) >> shift) % DIGITS][j % 4] += measure(values[j]);
+      parts[(std::bit_cast<uint32_t>(values[j]) >> shift) % DIGITS][j % 4] += values[j];
   }
   for (int d = 0; d < DIGITS; d++) sums[d] = parts[d][0] + parts[d][1] + parts[d][2] + parts[d][3];
-}
-
-// The largest cut such that the measure of the values from it up reaches `goal`. It is not below
-// `low`.
-template <class Measure>
-float cut_at(const float* values, int64_t n, float low, double goal, Measure measure,
-             float* scratch) {
-  double above = 0;      // the measure of values larger than those kept
-  uint32_t bits = 0;     // of the cut, as far as they are known
-  for (int shift = 2 * BITS; shift >= 0; shift -= BITS) {
-    double sums[DIGITS];
-    measure_digits(values, n, low, shift, measure, sums);
-    uint32_t lowest = 0, digit = DIGITS - 1;
-    while (lowest < digit && sums[lowest] == 0) lowest++;
-    while (digit > lowest && above + sums[digit] < goal) above += sums[digit--];
-    bits |= digit << shift;
-    const float from = std::bit_cast<float>(bits), to = std::bit_cast<float>(bits + (1u << shift));
-    n = gather(values, n, [&](auto v) { return (v >= from) & (v < to); },
-               [&](int64_t at, int64_t i) { scratch[at] = values[i]; });
-    values = scratch;
-  }
-  return std::bit_cast<float>(bits);
 }
 
 }  // namespace
@@ -80,14 +56,30 @@ float bound_of(int64_t k, int64_t n, float* groups) {
   return groups[k - 1];
 }
 
-float rank_cut(const float* values, int64_t n, int64_t k, float* scratch) {
-  return cut_at(values, n, 0, static_cast<double>(k), [](float) { return 1.0; }, scratch);
+float nth_largest(int64_t k, const float* values, int64_t n, float* scratch) {
+  std::copy_n(values, n, scratch);
+  std::nth_element(scratch, scratch + k - 1, scratch + n, std::greater<float>());
+  return scratch[k - 1];
 }
 
 float mass_cut(const float* values, int64_t n, double total, double mass, float* scratch) {
   // What lies below this cannot make up what is missing to the total.
   const float low = static_cast<float>(0.999 * (total - mass) / static_cast<double>(n));
-  return cut_at(values, n, low, mass, [](float v) { return v; }, scratch);
+  double above = 0;   // the sum of values larger than those kept
+  uint32_t bits = 0;  // of the cut, as far as they are known
+  for (int shift = 2 * BITS; shift >= 0; shift -= BITS) {
+    double sums[DIGITS];
+    sum_digits(values, n, low, shift, sums);
+    uint32_t lowest = 0, digit = DIGITS - 1;
+    while (lowest < digit && sums[lowest] == 0) lowest++;
+    while (digit > lowest && above + sums[digit] < mass) above += sums[digit--];
+    bits |= digit << shift;
+    const float from = std::bit_cast<float>(bits), to = std::bit_cast<float>(bits + (1u << shift));
+    n = gather(values, n, [&](auto v) { return (v >= from) & (v < to); },
+               [&](int64_t at, int64_t i) { scratch[at] = values[i]; });
+    values = scratch;
+  }
+  return std::bit_cast<float>(bits);
 }
 
 }  // namespace octavo

@@ -55,15 +55,16 @@ int64_t first_of(float largest, const float* values, int64_t n, const float* gro
 // order; -inf where k is more than the groups can tell. Reorders `groups`.
 float bound_of(int64_t k, int64_t n, float* groups);
 
-// The k-th largest of n values in [0, 1]. Both cuts fill `scratch` [n].
+// The k-th largest of n values, k <= n. Fills `scratch` [n].
+float nth_largest(int64_t k, const float* values, int64_t n, float* scratch);
+
+// The largest cut such that the values from it up sum to `mass` or more, of n values in [0, 1]
+// that sum to `total`; the smallest one above 0 if rounding keeps them from it. Fills `scratch`
+// [n].
 //
 // Radix selection (Alabi et al., "Fast k-selection algorithms for graphics processing units", JEA
 // 2012): the bits of positive floats are in their order, so each round finds one digit of the cut
-// and keeps the values that have it. For a mass it adds values up instead of counting them.
-float rank_cut(const float* values, int64_t n, int64_t k, float* scratch);
-
-// The largest cut such that the values from it up sum to `mass` or more, of n values in [0, 1]
-// that sum to `total`; the smallest one above 0 if rounding keeps them from it.
+// and keeps the values that have it; but here they are added up instead of counted.
 float mass_cut(const float* values, int64_t n, double total, double mass, float* scratch);
 
 }  // namespace octavo

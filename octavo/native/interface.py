@@ -22,8 +22,9 @@ class Pool(Protocol):
     def sample(
         self,
         logits: np.ndarray,
+        work: np.ndarray,
         controls: np.ndarray,
-        tokens: np.ndarray,
+        ids: np.ndarray,
         edits: np.ndarray,
         drawn: np.ndarray,
         likely: np.ndarray,

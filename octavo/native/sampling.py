@@ -6,101 +6,124 @@ Here are the arrays that csrc/sample.h reads and fills.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import accumulate
-from operator import itemgetter
+from types import MappingProxyType
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 
 from octavo.base.plan import TokenLogprobs
-from octavo.base.sampling_params import SamplingParams
 from octavo.native.interface import Pool
-from octavo.sampling.rows import (
-    Drawn,
-    SamplingRow,
-    biases,
-    fault,
-    masks,
-    noise,
-)
+from octavo.sampling.processors import Logits, Processors, process, users
+from octavo.sampling.rows import Drawn, SamplingRow, fault, noise
 
 Doubles = NDArray[np.float64]
-Tokens = NDArray[np.int32] | NDArray[np.int64]
+Ids = NDArray[np.int32]
+Counts = NDArray[np.int64]
 _NONE = np.empty(0, dtype=np.int32)
 
 
-def sample(pool: Pool, logits: NDArray[np.float32], rows: Sequence[SamplingRow]) -> list[Drawn]:
+def sample(
+    pool: Pool,
+    logits: Logits,
+    rows: Sequence[SamplingRow],
+    processors: Processors = MappingProxyType({}),
+) -> list[Drawn]:
     """Draw the next token of every row; what a row gets depends on that row alone, bit for bit.
 
     Args:
         logits: [rows, vocab], unchanged; vocab may be wider than the tokenizer's.
+        processors: those that rows may name.
     """
     assert len(logits) == len(rows), f"{len(logits)} logit rows for {len(rows)} rows"
     if not rows:
         return []
-    vocab = logits.shape[1]
-    drawn = np.empty((len(rows), 4))
-    width = min(vocab, max(row.logprobs or 0 for row in rows))
-    likely = np.empty((len(rows), width, 2))
-    known = [row.known if _penalised(row.params) else _NONE for row in rows]
-    tokens = np.concatenate(known, dtype=np.int32, casting="same_kind")
-    pool.sample(logits, _controls(rows, known, vocab), tokens, _edits(rows), drawn, likely)
+    named = users(rows)
+    work = logits[named]
+    wrong = {}
+    for i, mine in zip(named, work, strict=True):
+        if error := process(mine, rows[i], processors):
+            wrong[i] = error
+    told = [-1 if row.logprobs is None else row.told(logits.shape[1]) for row in rows]
+    counts, ids = _ids(rows)
+    controls, room = _controls(rows, named, told, counts)
+    drawn, likely = np.empty((len(rows), 6)), np.empty((room, 2))
+    pool.sample(logits, work, controls, ids, _edits(rows), drawn, likely)
+    tokens, peaks = drawn[:, 0].astype(np.int64).tolist(), drawn[:, 1].tolist()
+    starts = controls[:, 12].astype(np.int64).tolist()
+    errors = [wrong.get(i) or fault(peak) for i, peak in enumerate(peaks)]
     return [
-        _drawn(row, found, top)
-        for row, found, top in zip(rows, drawn.tolist(), likely, strict=True)
+        Drawn(-1, error=error)
+        if error is not None
+        else Drawn(token, None if told[i] < 0 else _logprobs(rows[i], told[i], drawn[i], likely[starts[i] :]))
+        for i, (token, error) in enumerate(zip(tokens, errors, strict=True))
     ]
 
 
-def _penalised(params: SamplingParams) -> bool:
-    added = params.frequency_penalty or params.presence_penalty
-    return params.repetition_penalty != 1 or bool(added)
+def _ids(rows: Sequence[SamplingRow]) -> tuple[Counts, Ids]:
+    """Tokens that rows speak of, one row behind the other, and how many of each kind, [rows, 4]:
+    prompt and output where there are penalties, those allowed, those named."""
+    counts = np.zeros((len(rows), 4), dtype=np.int64)
+    parts = []
+    for i, row in enumerate(rows):
+        known = row.known if row.penalised else _NONE
+        if len(known) or len(row.allowed) or len(row.named):
+            prompt = min(row.prompt_len, len(known))
+            counts[i] = prompt, len(known) - prompt, len(row.allowed), len(row.named)
+            parts += known, row.allowed, row.named
+    return counts, np.concatenate([_NONE, *parts], dtype=np.int32, casting="same_kind")
 
 
-def _controls(rows: Sequence[SamplingRow], known: Sequence[Tokens], vocab: int) -> Doubles:
-    """[rows, 12], the fields of `Controls` in csrc/sample.h."""
-    uniforms = iter(noise([row for row in rows if not row.greedy]).tolist())
-    ends = accumulate(len(tokens) for tokens in known)
-    return np.array(
-        [
-            (
-                0 if row.greedy else p.temperature,
-                p.min_p,
-                min(p.top_k, vocab),
-                p.top_p,
-                0 if row.greedy else next(uniforms),
-                -1 if row.logprobs is None else min(row.logprobs, vocab),
-                p.repetition_penalty,
-                p.frequency_penalty,
-                p.presence_penalty,
-                end - len(tokens),
-                end - len(tokens[row.prompt_len :]),
-                end,
-            )
-            for row, tokens, end in zip(rows, known, ends, strict=True)
-            for p in (row.params,)
-        ],
-        dtype=np.float64,
+def _controls(
+    rows: Sequence[SamplingRow], named: Sequence[int], told: Sequence[int], counts: Counts
+) -> tuple[Doubles, int]:
+    """[rows, 18], the fields of `Controls` in csrc/sample.h; and the room for likely tokens.
+
+    Args:
+        named: rows that have logits of their own to draw from, after processors.
+        told: likeliest tokens to tell of for each row, -1 for nothing.
+    """
+    table = np.zeros((len(rows), 18))
+    table[:, :8] = [row.ready.numbers for row in rows]
+    random = [i for i, row in enumerate(rows) if row.random]
+    table[random, 8] = noise([rows[i] for i in random])
+    table[:, 9] = [-1 if row.given is None else row.given for row in rows]
+    table[:, 10] = -1
+    table[named, 10] = range(len(named))
+    table[:, 11] = told
+    likely = np.cumsum(np.maximum(told, 0) + counts[:, 3])
+    table[1:, 12] = likely[:-1]
+    ends = np.cumsum(counts).reshape(counts.shape)
+    table[:, 13:17] = ends - counts
+    table[:, 17] = ends[:, 3]
+    return table, int(likely[-1])
+
+
+def _logprobs(row: SamplingRow, told: int, drawn: Doubles, likely: Doubles) -> TokenLogprobs:
+    """`likely`: the row's own."""
+    token, _, logprob, rank, log_mass, found = drawn.tolist()
+    return TokenLogprobs(
+        int(token),
+        logprob,
+        int(rank),
+        _pairs(likely[: int(found)]),
+        _pairs(likely[told : told + len(row.named)]),
+        log_mass if row.processed else None,
     )
 
 
-def _drawn(row: SamplingRow, found: list[float], top: Doubles) -> Drawn:
-    token, peak, logprob, rank = found
-    if error := fault(peak):
-        return Drawn(-1, error=error)
-    count = row.logprobs
-    if count is None:
-        return Drawn(int(token))
-    likeliest = [(int(token), logprob) for token, logprob in top[:count].tolist()]
-    return Drawn(int(token), TokenLogprobs(int(token), logprob, int(rank), likeliest))
+def _pairs(likely: Doubles) -> list[tuple[int, float]]:
+    return list(zip(likely[:, 0].astype(np.int64).tolist(), likely[:, 1].tolist(), strict=True))
 
 
 def _edits(rows: Sequence[SamplingRow]) -> Doubles:
     """[edits, 3], row, token and what is added to its logit, by row."""
-    shifts = sorted(biases(rows) + masks(rows), key=itemgetter(0))
-    return np.concatenate([np.empty((0, 3)), *(_edit(*triple) for triple in shifts)])
+    shifts = [(i, *row.shifts) for i, row in enumerate(rows)]
+    return np.concatenate(
+        [np.empty((0, 3)), *(_edit(i, tokens, by) for i, tokens, by in shifts if len(tokens))]
+    )
 
 
-def _edit(row: int, tokens: ArrayLike, shift: ArrayLike) -> Doubles:
-    edit = np.empty((len(np.asarray(tokens)), 3))
+def _edit(row: int, tokens: NDArray[np.int64], shift: Doubles) -> Doubles:
+    edit = np.empty((len(tokens), 3))
     edit[:, 0], edit[:, 1], edit[:, 2] = row, tokens, shift
     return edit

@@ -78,33 +78,46 @@ def _draw_all(logits: Tensor, params: Sequence[SamplingParams], noise: Sequence[
 
 
 def surviving_weights(logits: Tensor, params: Sequence[SamplingParams]) -> Tensor:
-    """What each token weighs in the draw, [rows, vocab]; 0 where a control excludes it.
+    """What each token weighs in the draw, [rows, vocab]; 0 where a control excludes it."""
+    weights = token_weights(logits, params)
+    kept = survivors(logits, weights, params)
+    return weights if kept is None else weights.mul_(kept)
+
+
+def token_weights(logits: Tensor, params: Sequence[SamplingParams]) -> Tensor:
+    """e^((logit - largest) / temperature), [rows, vocab].
 
     The likeliest token has weight 1, so min_p is a weight and no temperature overflows.
     """
     temperature = _column((p.temperature for p in params), torch.float32, logits.device)
-    weights = (logits - logits.amax(-1, keepdim=True)).div_(temperature).exp_()
+    return (logits - logits.amax(-1, keepdim=True)).div_(temperature).exp_()
+
+
+def survivors(logits: Tensor, weights: Tensor, params: Sequence[SamplingParams]) -> Tensor | None:
+    """Which tokens min_p, top_k and top_p leave, [rows, vocab]; None where they are off.
+
+    Ties at a cut survive together, so that no sort order shows.
+    """
+    kept = None
     if any(p.min_p > 0 for p in params):
-        min_p = _column((p.min_p for p in params), torch.float32, logits.device)
-        _drop_below(weights, min_p)
+        kept = weights >= _column((p.min_p for p in params), torch.float32, logits.device)
     if any(p.top_k > 0 for p in params):
-        _drop_below(weights, _kth(weights, [p.top_k for p in params]))
+        kept = _both(kept, logits >= _kth(logits, [p.top_k for p in params]))
     if any(p.top_p < 1 for p in params):
-        _drop_below(weights, _nucleus(weights, [p.top_p for p in params]))
-    return weights
+        left = weights if kept is None else weights * kept
+        kept = _both(kept, weights >= _nucleus(left, [p.top_p for p in params]))
+    return kept
 
 
-def _drop_below(weights: Tensor, cuts: Tensor) -> None:
-    """Ties at the cut [rows, 1] survive together, so that no sort order shows."""
-    weights.mul_(weights >= cuts)
+def _both(kept: Tensor | None, too: Tensor) -> Tensor:
+    return too if kept is None else kept & too
 
 
-def _kth(weights: Tensor, top_k: Sequence[int]) -> Tensor:
-    """The top_k-th largest weight of each row, 0 where top_k is off, [rows, 1]."""
-    last = weights.shape[1] - 1
+def _kth(logits: Tensor, top_k: Sequence[int]) -> Tensor:
+    """The top_k-th largest logit of each row, the smallest where top_k is off, [rows, 1]."""
+    last = logits.shape[1] - 1
     index = [min(k - 1, last) if k > 0 else last for k in top_k]
-    kth = _descending(weights).gather(1, _column(index, torch.int64, weights.device))
-    return kth * _column((k > 0 for k in top_k), torch.bool, weights.device)
+    return _descending(logits).gather(1, _column(index, torch.int64, logits.device))
 
 
 def _nucleus(weights: Tensor, top_p: Sequence[float]) -> Tensor:
