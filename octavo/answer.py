@@ -35,6 +35,8 @@ class Answer:
         return all(completion.finish_reason is not None for completion in self.output.outputs)
 
     def feed(self, delta: TextDelta) -> None:
+        if delta.prompt_logprobs:
+            self._add_prompt(delta.prompt_logprobs)
         mine = self.output.outputs[delta.index]
         mine.text += delta.text
         mine.token_ids += delta.token_ids
@@ -47,10 +49,19 @@ class Answer:
             )
         if delta.score is not None:
             mine.cumulative_logprob = delta.score
+        mine.num_drafts += delta.num_drafts
+        mine.num_accepted += delta.num_accepted
         mine.finish_reason, mine.stop_reason = delta.finish_reason, delta.stop_reason
         self.output.error = delta.error or self.output.error
         self.output.num_cached_tokens = max(self.output.num_cached_tokens, delta.num_cached_tokens)
         self.output.miss = delta.miss or self.output.miss
+
+    def _add_prompt(self, positions: list[TokenLogprobs]) -> None:
+        assert self.request is not None
+        if self.output.prompt_logprobs is None:
+            first = max(1, self.request.params.prompt_logprob_start)
+            self.output.prompt_logprobs = [None] * first
+        self.output.prompt_logprobs += [self._named(position) for position in positions]
 
     def _named(self, position: TokenLogprobs) -> dict[int, Logprob]:
         """The drawn token first, then the likeliest ones."""

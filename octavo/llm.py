@@ -234,6 +234,7 @@ class LLM:
             request_id=request.request_id,
             prompt=text,
             prompt_token_ids=request.prompt_token_ids,
+            seed=request.params.seed,
         )
         return Answer(request, output, self._text.tokenizer if self._text else None)
 

@@ -52,7 +52,7 @@ class Steps:
             ),
             chosen=row_starts[1:].astype(np.int64) - 1,
             sampling=[_greedy(tokens) for _, tokens in rows],
-            drawn_for=[],
+            wanted=[],
         )
 
     def _grow(self, name: str, length: int) -> None:

@@ -84,6 +84,8 @@ class CompletionOutput(msgspec.Struct, kw_only=True):
     finish_reason: FinishReason | None = None
     stop_reason: int | str | None = None
     epochs: list[tuple[str, int]] = []  # weights, and how many tokens they drew, in order
+    num_drafts: int = 0  # that were verified
+    num_accepted: int = 0  # of these
 
 
 class RequestOutput(msgspec.Struct, kw_only=True):
@@ -93,6 +95,10 @@ class RequestOutput(msgspec.Struct, kw_only=True):
     request_id: str
     prompt: str | None = None
     prompt_token_ids: list[int] = []
+    seed: int | None = None  # that gives these answers again
+    # By position: token id -> logprob; None for the first, which follows nothing, and for those
+    # before `prompt_logprob_start`.
+    prompt_logprobs: list[dict[int, Logprob] | None] | None = None
     outputs: list[CompletionOutput] = []
     finished: bool = True
     num_cached_tokens: int = 0

@@ -226,4 +226,3 @@ class BeamSearchParams:
             early_stopping=self.early_stopping,
             logprobs=self.logprobs,
         )
-

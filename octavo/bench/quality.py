@@ -244,7 +244,7 @@ def text_batch(
         ),
         chosen=np.arange(stop - start),
         sampling=[SamplingRow(GREEDY, 0, n, n, ids, ()) for n in range(start + 1, stop + 1)],
-        drawn_for=[(0, 0)] * (stop - start),
+        wanted=[],
     )
 
 

@@ -18,7 +18,17 @@ from octavo.engine.engine import Engine
 from octavo.engine.executor import InProcessExecutor
 from octavo.engine.hardware import free_memory
 from octavo.engine.info import EngineInfo
-from octavo.engine.resolve import Memory, kv_budget, max_model_len, state_interval
+from octavo.engine.proposers import make_proposer
+from octavo.engine.resolve import (
+    Memory,
+    check_states,
+    chunk,
+    generated,
+    kv_budget,
+    max_model_len,
+    num_drafts,
+    state_interval,
+)
 from octavo.engine.resolved import Resolved, num_threads, resolve
 from octavo.engine.swapping import swap_bytes, swap_store
 from octavo.engine.updates import CurrentWeights
@@ -46,6 +56,7 @@ def build_engine(settings: EngineSettings, files: ModelFiles) -> Engine:
     """
     plan = resolve(settings, files)
     spec, backend = plan.spec, plan.backend
+    check_states(settings, spec.kv_groups)
     longest = max_model_len(settings.model.max_model_len, spec)
     swapped = swap_bytes(settings.cache, plan.device, spec.kv_groups)
     layout = _plan_memory(settings, plan, longest, swapped)
@@ -93,11 +104,19 @@ def _join(settings: EngineSettings, plan: Resolved, info: EngineInfo, swapped: i
         "epoch": weights.epoch,
     }
     swap = SwapDirectory(swapped, store.names()) if store is not None else None
-    manager = KVManager(layout, root, cache.prefix_caching, cache.prefix_index, swap)
-    scheduler = Scheduler(settings.scheduler, manager)
-    executor = InProcessExecutor(Worker(make, runner, layout, store))
+    manager = KVManager(
+        layout,
+        root,
+        cache.prefix_caching,
+        cache.prefix_index,
+        swap,
+        generated=generated(settings),
+    )
+    scheduler = Scheduler(settings.scheduler, manager, num_drafts(settings.speculation))
+    proposer = make_proposer(settings.speculation)
+    executor = InProcessExecutor(Worker(make, runner, layout, store, proposer))
     info = msgspec.structs.replace(info, epoch=weights.epoch)
-    return Engine(info, scheduler, executor, weights)
+    return Engine(info, scheduler, executor, weights, settings.scheduler.async_scheduling)
 
 
 def _plan_memory(settings: EngineSettings, plan: Resolved, longest: int, swapped: int) -> KVLayout:
@@ -110,7 +129,7 @@ def _plan_memory(settings: EngineSettings, plan: Resolved, longest: int, swapped
         spec.kv_groups,
         settings.cache.block_size,
         budget,
-        chunk=settings.scheduler.max_num_batched_tokens,
+        chunk=chunk(settings),
         longest=longest,
         sequences=settings.scheduler.max_num_seqs,
         state_interval=state_interval(settings.cache),

@@ -1,13 +1,24 @@
 """The step loop's one step, and what may be done between steps. Knows a scheduler and an executor;
-nothing of text or sockets."""
+nothing of text or sockets.
+
+    at once   plan n | submit n | finish n | update with n
+    ahead     plan n | finish n - 1 | submit n | update with n - 1
+
+Ahead, the device computes step n - 1 while step n is planned, and step n while the deltas of step
+n - 1 are made and sent.
+"""
 
 from __future__ import annotations
 
-from typing import Literal
+from collections import deque
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import msgspec
 
 from octavo.base.errors import EngineError
 from octavo.base.output import Delta, EngineStats, OpCost
-from octavo.base.plan import StepResult
+from octavo.base.plan import StepPlan, StepResult
 from octavo.base.request import Request
 from octavo.core.scheduler import Scheduler
 from octavo.engine.executor import Executor
@@ -19,13 +30,29 @@ from octavo.engine.updates import CurrentWeights, Source
 InFlight = Literal["finish", "recompute", "abort"]
 
 
+@dataclass(slots=True)
+class _Step:
+    """On its way from plan to update."""
+
+    plan: StepPlan
+    ticket: Any = None
+    result: StepResult | None = None
+
+
 class Engine:
-    """Requests in, deltas out, one step at a time."""
+    """Requests in, deltas out, one step at a time; `ahead`: while the next one is computed."""
 
     def __init__(
-        self, info: EngineInfo, scheduler: Scheduler, executor: Executor, weights: CurrentWeights
+        self,
+        info: EngineInfo,
+        scheduler: Scheduler,
+        executor: Executor,
+        weights: CurrentWeights,
+        ahead: bool = False,
     ) -> None:
         self.info = info
+        self._ahead = ahead
+        self._steps: deque[_Step] = deque()  # planned, not updated
         self.is_asleep = False
         self._scheduler = scheduler
         self._executor = executor
@@ -34,7 +61,7 @@ class Engine:
 
     @property
     def has_work(self) -> bool:
-        return self._scheduler.has_work
+        return self._scheduler.has_work or bool(self._steps)
 
     @property
     def stats(self) -> EngineStats:
@@ -59,15 +86,19 @@ class Engine:
     def step(self) -> list[Delta]:
         if self.is_asleep:
             raise EngineError("the engine sleeps; wake it up first")
-        plan = self._scheduler.schedule()
+        before = list(self._steps)
+        step = _Step(self._scheduler.schedule())
+        self._steps.append(step)
         try:
-            ticket = self._executor.submit(plan)
-            result = self._executor.finish(ticket)
-        except BaseException:  # Ctrl-C: the step has not written what the plan says
-            failed = StepResult(plan.step, [], error="interrupted")
-            self._outbox += self._scheduler.update(plan, failed)
+            for one in before:
+                self._finish(one)
+            step.ticket = self._executor.submit(step.plan)
+            if not self._ahead or not step.plan.rows:
+                self._finish(step)
+        except BaseException:  # Ctrl-C: no step has written what its plan says
+            self._interrupt()
             raise
-        self._outbox += self._scheduler.update(plan, result)
+        self._update()
         return self.take_deltas()
 
     def take_deltas(self) -> list[Delta]:
@@ -116,6 +147,25 @@ class Engine:
     def close(self) -> None:
         """End what works besides; nothing may be asked any more."""
         self._executor.close(self._scheduler.unsaved())
+
+    def _finish(self, step: _Step) -> None:
+        step.result = self._executor.finish(step.ticket)
+        if step.result.error is not None:  # what is planned behind it rests on it
+            self._update()
+            for later in self._steps:
+                later.plan = msgspec.structs.replace(later.plan, new=[], rows=[])
+
+    def _update(self) -> None:
+        """Tell the scheduler of steps that have ended."""
+        while self._steps and self._steps[0].result is not None:
+            step = self._steps.popleft()
+            assert step.result is not None
+            self._outbox += self._scheduler.update(step.plan, step.result)
+
+    def _interrupt(self) -> None:
+        for step in self._steps:
+            step.result = step.result or StepResult(step.plan.step, [], error="interrupted")
+        self._update()
 
     def _exchange(self, weights: CurrentWeights) -> None:
         """Load other weights; these again where that fails, with nothing cached."""

@@ -6,7 +6,14 @@ from collections.abc import Collection
 from dataclasses import dataclass
 
 from octavo.base.errors import CapacityError, ConfigError
-from octavo.base.settings import STATE_INTERVAL, CacheSettings, EngineSettings, ModelSettings
+from octavo.base.kv import KVGroup
+from octavo.base.settings import (
+    STATE_INTERVAL,
+    CacheSettings,
+    EngineSettings,
+    ModelSettings,
+    SpeculationSettings,
+)
 from octavo.base.units import parse_bytes, show_bytes
 from octavo.models.facts import ModelFacts
 from octavo.models.memory import blocks_for, kv_bytes_for
@@ -70,6 +77,37 @@ def state_interval(cache: CacheSettings) -> int | None:
     if cache.state_interval is not None:
         return cache.state_interval
     return blocks_for(STATE_INTERVAL, cache.block_size) * cache.block_size
+
+
+def num_drafts(speculation: SpeculationSettings) -> int:
+    """That a row may have, at most: of a model fewer, as each takes a step of its own."""
+    if speculation.speculation == "off":
+        return 0
+    return speculation.num_drafts or (4 if speculation.draft_model else 8)
+
+
+def generated(settings: EngineSettings) -> int:
+    """Tokens that a sequence may be planned to generate at once: a row's, drafts included, and as
+    many of the row before where that is under way."""
+    return (1 + num_drafts(settings.speculation)) * (1 + settings.scheduler.async_scheduling)
+
+
+def chunk(settings: EngineSettings) -> int:
+    """Tokens of a sequence that are computed before what slid out of a window is freed, at most."""
+    return max(settings.scheduler.max_num_batched_tokens, generated(settings))
+
+
+def check_states(settings: EngineSettings, groups: tuple[KVGroup, ...]) -> None:
+    """Raises ConfigError where a recurrent state would have to go back, or to be read before it is
+    there."""
+    if not any(group.is_state for group in groups):
+        return
+    for name, wanted in (
+        (f"speculation {settings.speculation.speculation}", num_drafts(settings.speculation) > 0),
+        ("async_scheduling", settings.scheduler.async_scheduling),
+    ):
+        if wanted:
+            raise ConfigError(f"{name} is not for models with recurrent states, as this one")
 
 
 def quantization(model: ModelSettings, implementation: str) -> str:
@@ -142,6 +180,6 @@ def _most(settings: EngineSettings, spec: ModelFacts, longest: int) -> int:
         settings.cache.block_size,
         longest,
         sequences=scheduler.max_num_seqs,
-        chunk=min(scheduler.max_num_batched_tokens, longest),
+        chunk=min(chunk(settings), longest),
         state_interval=state_interval(settings.cache),
     )

@@ -54,7 +54,10 @@ def sample(
     return [
         Drawn(-1, error=error)
         if error is not None
-        else Drawn(token, None if told[i] < 0 else _logprobs(rows[i], told[i], drawn[i], likely[starts[i] :]))
+        else Drawn(
+            token,
+            None if told[i] < 0 else _logprobs(rows[i], told[i], drawn[i], likely[starts[i] :]),
+        )
         for i, (token, error) in enumerate(zip(tokens, errors, strict=True))
     ]
 

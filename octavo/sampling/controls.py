@@ -42,9 +42,7 @@ class Controls:
         always = [*bias.values(), *[-np.inf] * len(single)]
         self._always = _shifts([*bias, *single], always)
         # Until `min_tokens` are generated, the same and no stop token.
-        self._at_first = _shifts(
-            [*bias, *single, *stop_ids], [*always, *[-np.inf] * len(stop_ids)]
-        )
+        self._at_first = _shifts([*bias, *single, *stop_ids], [*always, *[-np.inf] * len(stop_ids)])
         self._min_tokens = params.min_tokens
         # Bad words of several tokens by the one before their last: they need a look at the output.
         self._words: dict[int, list[tuple[int, ...]]] = {}

@@ -30,6 +30,9 @@ class TextDelta(msgspec.Struct, frozen=True, kw_only=True):
     score: float | None = None
     epoch: str = ""
     error: str | None = None
+    prompt_logprobs: list[TokenLogprobs] | None = None
+    num_drafts: int = 0
+    num_accepted: int = 0
     cut: bool = False  # a stop string ended it, the engine still runs: abort the request there
 
 
@@ -106,4 +109,7 @@ def _text_delta(delta: Delta, text: str) -> TextDelta:
         score=delta.score,
         epoch=delta.epoch,
         error=delta.error,
+        prompt_logprobs=delta.prompt_logprobs,
+        num_drafts=delta.num_drafts,
+        num_accepted=delta.num_accepted,
     )

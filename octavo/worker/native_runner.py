@@ -93,6 +93,7 @@ class NativeRunner:
         return sample(self._pool, logits, rows)
 
     def costs(self) -> list[OpCost]:
+        self.program.wait()
         return [OpCost(*cost) for cost in self.program.costs()]
 
     def hidden(self, layer: int) -> np.ndarray:

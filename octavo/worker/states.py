@@ -8,6 +8,7 @@ import numpy as np
 
 from octavo.base.plan import NewSequence, StepPlan, StepResult
 from octavo.base.sampling_params import SamplingParams
+from octavo.sampling.controls import Controls
 
 
 class Growing:
@@ -47,6 +48,7 @@ class SequenceState:
         self.params: SamplingParams = new.params
         self.stop_ids = new.stop_ids
         self.logprobs = new.logprobs
+        self.controls = Controls(new.params, new.stop_ids)
 
 
 class States:

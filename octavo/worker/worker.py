@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import islice
+from time import perf_counter
 from typing import Any, Protocol
 
 import numpy as np
 
 from octavo.base.kv import KVLayout
 from octavo.base.output import OpCost
-from octavo.base.plan import Copy, Move, Sampled, StepPlan, StepResult
+from octavo.base.plan import Copy, Move, Sampled, StepPlan, StepResult, TokenLogprobs, Told
 from octavo.sampling.rows import Drawn, SamplingRow
+from octavo.speculative.proposer import Proposer
 from octavo.weights.checkpoint import Checkpoint
-from octavo.worker.batch import Batch, build_batch
+from octavo.worker.batch import Batch, Wanted, build_batch, draft_rows
 from octavo.worker.states import States
 from octavo.worker.swap import SwapStore
 
@@ -44,16 +47,20 @@ class Runner(Protocol):
 class Ticket:
     """A step under way."""
 
-    def __init__(self, step: int, batch: Batch | None, logits: Any) -> None:
+    def __init__(self, step: int, batch: Batch | None, logits: Any, begun: float) -> None:
         self.step = step
         self.batch = batch
         self.logits = logits
+        self.begun = begun
 
 
 class Worker:
-    """States, batch arrays and a runner, put together; a swap tier beside, if there is one.
+    """States, batch arrays and a runner, put together.
 
-    `make` loads a runner like this one, weights and KV memory.
+    Args:
+        make: loads a runner like this one, weights and KV memory.
+        swap: a swap tier.
+        proposer: of drafts.
     """
 
     def __init__(
@@ -62,10 +69,12 @@ class Worker:
         runner: Runner,
         layout: KVLayout,
         swap: SwapStore | None = None,
+        proposer: Proposer | None = None,
     ) -> None:
         self._make = make
         self._runner = runner
         self._swap = swap
+        self._proposer = proposer
         self._block_size = layout.block_size
         self._num_groups = len(layout.groups)
         whole = [g for g, group in enumerate(layout.groups) if group.is_state]
@@ -89,21 +98,26 @@ class Worker:
         del self._runner
 
     def forward(self, plan: StepPlan) -> Ticket:
+        begun = perf_counter()
         self._move(plan)
         self._states.follow(plan)
+        drafts = self._propose(plan)
         if not plan.rows:
-            return Ticket(plan.step, None, None)
-        batch = build_batch(plan, self._states, self._block_size, self._num_groups)
-        return Ticket(plan.step, batch, self._runner.forward(batch))
+            return Ticket(plan.step, None, None, begun)
+        batch = build_batch(plan, self._states, drafts, self._block_size, self._num_groups)
+        return Ticket(plan.step, batch, self._runner.forward(batch), begun)
 
     def sample(self, ticket: Ticket) -> StepResult:
         if ticket.batch is None:
             return StepResult(ticket.step, [], loaded=self._loaded(LOAD_SECONDS))
-        drawn = self._runner.sample(ticket.logits, ticket.batch.sampling)
+        drawn = iter(self._runner.sample(ticket.logits, ticket.batch.sampling))
+        parts = [(wanted, list(islice(drawn, wanted.count))) for wanted in ticket.batch.wanted]
         result = StepResult(
             ticket.step,
-            [_sampled(*who, d) for who, d in zip(ticket.batch.drawn_for, drawn, strict=True)],
+            [_sampled(w, w.child, found) for w, found in parts if w.child is not None],
             loaded=self._loaded(),
+            told=[_told(w, found) for w, found in parts if w.child is None],
+            seconds=perf_counter() - ticket.begun,
         )
         self._states.learn(result)
         return result
@@ -116,6 +130,13 @@ class Worker:
             self._swap.save(move.name, self._page(move), patient=True)
         self._swap.close()
         self._swap = None
+
+    def _propose(self, plan: StepPlan) -> Sequence[Sequence[int]]:
+        """Drafts of each row."""
+        if self._proposer is None:
+            return [()] * len(plan.rows)
+        self._proposer.forget(plan.dropped)
+        return self._proposer.propose(draft_rows(plan, self._states))
 
     def _loaded(self, wait: float = 0.0) -> list[tuple[str, bool]]:
         return self._swap.finished(wait) if self._swap is not None else []
@@ -144,8 +165,33 @@ class Worker:
             self._runner.copy(pool, [c.source for c in mine], [c.target for c in mine])
 
 
-def _sampled(sequence_id: int, child: int, drawn: Drawn) -> Sampled:
-    if drawn.error is not None:
-        return Sampled(sequence_id, child, [], error=drawn.error)
-    logprobs = [drawn.logprobs] if drawn.logprobs else None
-    return Sampled(sequence_id, child, [drawn.token_id], logprobs)
+def _sampled(wanted: Wanted, child: int, drawn: Sequence[Drawn]) -> Sampled:
+    """The first token, and every next one while those before it equal the drafts: then it was drawn
+    from the same logits, with the same noise, as it will be without drafts."""
+    error = drawn[0].error
+    if error is not None:
+        return Sampled(wanted.sequence_id, child, [], error=error)
+    taken = list(_accepted(wanted.drafts, drawn))
+    logprobs = [one.logprobs for one in taken if one.logprobs is not None]
+    return Sampled(
+        wanted.sequence_id,
+        child,
+        [one.token_id for one in taken],
+        logprobs or None,
+        drafts=len(wanted.drafts),
+        accepted=len(taken) - 1,
+    )
+
+
+def _accepted(drafts: Iterable[int], drawn: Sequence[Drawn]) -> Iterator[Drawn]:
+    """Up to a row that has an error, which comes again where no draft is before it."""
+    yield drawn[0]
+    for draft, before, one in zip(drafts, drawn, drawn[1:], strict=False):
+        if before.token_id != draft or one.error is not None:
+            return
+        yield one
+
+
+def _told(wanted: Wanted, given: Sequence[Drawn]) -> Told:
+    logprobs: list[TokenLogprobs] = [one.logprobs for one in given if one.logprobs is not None]
+    return Told(wanted.sequence_id, wanted.start, logprobs)
