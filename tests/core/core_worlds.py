@@ -17,8 +17,8 @@ from octavo.base.plan import (
     Sampled,
     StepPlan,
     StepResult,
-    Told,
     TokenLogprobs,
+    Told,
 )
 from octavo.base.request import Request
 from octavo.base.sampling_params import SamplingParams

@@ -1,4 +1,4 @@
-"""Drafts, and steps planned ahead, change nothing in any answer: tokens and logprobs bit for bit."""
+"""Drafts, and steps planned ahead, change nothing in an answer: tokens and logprobs bit for bit."""
 
 from __future__ import annotations
 
