@@ -40,6 +40,9 @@ NOT_FOR_QUALITY = (
     "max_model_len",
     "chat_template",
     "skip_tokenizer_init",
+    "max_logprobs",
+    "logprobs_mode",
+    "logits_processors",
 )
 SAMPLING_FLAGS: dict[str, type] = {
     "max_tokens": int,

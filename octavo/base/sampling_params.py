@@ -175,6 +175,8 @@ class SamplingParams(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tr
         check.texts("bad_words", self.bad_words or (), MAX_BAD_WORDS, MAX_STOP_LENGTH)
         for word in self.bad_word_ids or ():
             check.token_ids("bad_word_ids", word)
+            if not word:
+                raise RequestError("bad_word_ids must each have a token", "bad_word_ids")
         names = self.logits_processors or ()
         check.texts("logits_processors", names, MAX_LOGITS_PROCESSORS, MAX_STOP_LENGTH)
 

@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable
 from functools import partial
 from hashlib import sha256
+from typing import cast
 
 import msgspec
 
 from octavo.base.kv import KVLayout
 from octavo.base.progress import progress
+from octavo.base.sampling_params import LogprobsMode
 from octavo.base.settings import EngineSettings
 from octavo.core.kv_manager import KVManager
 from octavo.core.scheduler import Scheduler
@@ -36,6 +38,7 @@ from octavo.files.model_files import ModelFiles
 from octavo.models.families import generation_defaults
 from octavo.models.memory import check_fit, kv_layout
 from octavo.models.memory_table import memory_table
+from octavo.sampling.processors import Processors, load_processors
 from octavo.worker.worker import Worker
 
 
@@ -54,6 +57,7 @@ def build_engine(settings: EngineSettings, files: ModelFiles) -> Engine:
     Raises:
         ConfigError: a setting is impossible, or the model is not understood or does not fit.
     """
+    processors = load_processors(settings.model.logits_processors)
     plan = resolve(settings, files)
     spec, backend = plan.spec, plan.backend
     check_states(settings, spec.kv_groups)
@@ -84,11 +88,16 @@ def build_engine(settings: EngineSettings, files: ModelFiles) -> Engine:
         generation_defaults=generation_defaults(files),
         table=table,
         prefix_caching=settings.cache.prefix_caching,
+        max_logprobs=settings.model.max_logprobs,
+        logprobs_mode=cast(LogprobsMode, settings.model.logprobs_mode),
+        logits_processors=tuple(processors),
     )
-    return _join(settings, plan, info, swapped)
+    return _join(settings, plan, info, swapped, processors)
 
 
-def _join(settings: EngineSettings, plan: Resolved, info: EngineInfo, swapped: int) -> Engine:
+def _join(
+    settings: EngineSettings, plan: Resolved, info: EngineInfo, swapped: int, processors: Processors
+) -> Engine:
     """Load what is large, and put the rooms together. `swapped`: bytes of the swap tier."""
     cache, backend, layout = settings.cache, plan.backend, info.layout
     weights = CurrentWeights.of(plan.spec, backend.checkpoint, num_threads(settings))
@@ -114,7 +123,7 @@ def _join(settings: EngineSettings, plan: Resolved, info: EngineInfo, swapped: i
     )
     scheduler = Scheduler(settings.scheduler, manager, num_drafts(settings.speculation))
     proposer = make_proposer(settings.speculation)
-    executor = InProcessExecutor(Worker(make, runner, layout, store, proposer))
+    executor = InProcessExecutor(Worker(make, runner, layout, store, processors, proposer))
     info = msgspec.structs.replace(info, epoch=weights.epoch)
     return Engine(info, scheduler, executor, weights, settings.scheduler.async_scheduling)
 

@@ -6,14 +6,13 @@ Here are the arrays that csrc/sample.h reads and fills.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from types import MappingProxyType
 
 import numpy as np
 from numpy.typing import NDArray
 
 from octavo.base.plan import TokenLogprobs
 from octavo.native.interface import Pool
-from octavo.sampling.processors import Logits, Processors, process, users
+from octavo.sampling.processors import NO_PROCESSORS, Logits, Processors, process, users
 from octavo.sampling.rows import Drawn, SamplingRow, fault, noise
 
 Doubles = NDArray[np.float64]
@@ -26,7 +25,7 @@ def sample(
     pool: Pool,
     logits: Logits,
     rows: Sequence[SamplingRow],
-    processors: Processors = MappingProxyType({}),
+    processors: Processors = NO_PROCESSORS,
 ) -> list[Drawn]:
     """Draw the next token of every row; what a row gets depends on that row alone, bit for bit.
 
@@ -66,14 +65,15 @@ def _ids(rows: Sequence[SamplingRow]) -> tuple[Counts, Ids]:
     """Tokens that rows speak of, one row behind the other, and how many of each kind, [rows, 4]:
     prompt and output where there are penalties, those allowed, those named."""
     counts = np.zeros((len(rows), 4), dtype=np.int64)
-    parts = []
+    parts: list[NDArray[np.integer]] = [_NONE]
     for i, row in enumerate(rows):
         known = row.known if row.penalised else _NONE
         if len(known) or len(row.allowed) or len(row.named):
             prompt = min(row.prompt_len, len(known))
             counts[i] = prompt, len(known) - prompt, len(row.allowed), len(row.named)
             parts += known, row.allowed, row.named
-    return counts, np.concatenate([_NONE, *parts], dtype=np.int32, casting="same_kind")
+    ids = np.concatenate(parts).astype(np.int32)
+    return counts, ids
 
 
 def _controls(

@@ -37,7 +37,7 @@ class Controls:
         self.allowed = _ids(params.allowed_token_ids)
         self.named = _ids(params.logprob_token_ids)
         bias = params.logit_bias or {}
-        words = [tuple(word) for word in params.bad_word_ids or () if word]
+        words = [tuple(word) for word in params.bad_word_ids or ()]
         single = [word[0] for word in words if len(word) == 1]
         always = [*bias.values(), *[-np.inf] * len(single)]
         self._always = _shifts([*bias, *single], always)

@@ -60,7 +60,7 @@ def token_logprobs(
         list(zip(row.named.tolist(), line[row.named].tolist(), strict=True))
         for row, line in zip(rows, logprobs, strict=True)
     ]
-    masses = log_mass or [None] * len(rows)
+    masses: Sequence[float | None] = log_mass or [None] * len(rows)
     told = zip(tokens, mine.squeeze(-1).tolist(), ranks.tolist(), tops, named, masses, strict=True)
     return [TokenLogprobs(*fields) for fields in told]
 
@@ -81,6 +81,6 @@ def _likeliest(logprobs: Tensor, counts: Sequence[int]) -> list[list[tuple[int, 
             for top, count in zip(tops, counts, strict=True)
         ]
     for row in (i for i, count in enumerate(counts) if count == vocab):
-        values, ids = logprobs[row].sort(descending=True, stable=True)
-        tops[row] = list(zip(ids.tolist(), values.tolist(), strict=True))
+        best = logprobs[row].sort(descending=True, stable=True)
+        tops[row] = list(zip(best.indices.tolist(), best.values.tolist(), strict=True))
     return tops

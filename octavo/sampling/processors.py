@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from importlib import import_module
+from types import MappingProxyType
 from typing import Any, Protocol
 
 import numpy as np
@@ -34,6 +35,7 @@ class LogitsProcessor(Protocol):
 
 
 Processors = Mapping[str, LogitsProcessor]
+NO_PROCESSORS: Processors = MappingProxyType({})
 
 
 def load_processors(places: str | None) -> dict[str, LogitsProcessor]:

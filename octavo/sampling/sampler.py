@@ -8,7 +8,6 @@ that row alone, bit for bit.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from types import MappingProxyType
 
 from torch import Tensor
 
@@ -16,12 +15,12 @@ from octavo.base.plan import TokenLogprobs
 from octavo.sampling.adjust import adjusted, processed
 from octavo.sampling.draw import draw, select
 from octavo.sampling.logprobs import processed_logprobs, token_logprobs
-from octavo.sampling.processors import Processors
+from octavo.sampling.processors import NO_PROCESSORS, Processors
 from octavo.sampling.rows import Drawn, SamplingRow, fault, noise
 
 
 def sample(
-    logits: Tensor, rows: Sequence[SamplingRow], processors: Processors = MappingProxyType({})
+    logits: Tensor, rows: Sequence[SamplingRow], processors: Processors = NO_PROCESSORS
 ) -> list[Drawn]:
     """Draw the next token of every row.
 

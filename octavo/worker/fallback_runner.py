@@ -11,6 +11,7 @@ from octavo.base.output import OpCost
 from octavo.fallback.loading import Watch
 from octavo.fallback.model import FallbackModel
 from octavo.fallback.packed import PackedModel, Paged
+from octavo.sampling.processors import NO_PROCESSORS, Processors
 from octavo.sampling.rows import Drawn, SamplingRow
 from octavo.sampling.sampler import sample
 from octavo.weights.checkpoint import Checkpoint
@@ -63,8 +64,13 @@ class FallbackRunner:
         )
 
     @torch.inference_mode()
-    def sample(self, logits: torch.Tensor, rows: list[SamplingRow]) -> list[Drawn]:
-        return sample(logits, rows)
+    def sample(
+        self,
+        logits: torch.Tensor,
+        rows: list[SamplingRow],
+        processors: Processors = NO_PROCESSORS,
+    ) -> list[Drawn]:
+        return sample(logits, rows, processors)
 
     def costs(self) -> list[OpCost]:
         return []

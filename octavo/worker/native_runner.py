@@ -17,6 +17,7 @@ from octavo.native.kv import allocate
 from octavo.native.program import emit
 from octavo.native.sampling import sample
 from octavo.native.weights import Weights
+from octavo.sampling.processors import NO_PROCESSORS, Processors
 from octavo.sampling.rows import Drawn, SamplingRow
 from octavo.weights.checkpoint import Checkpoint
 from octavo.worker.batch import Batch
@@ -88,9 +89,14 @@ class NativeRunner:
         self.program.start(0)
         return self.program.rows(self._buffers.logits)
 
-    def sample(self, logits: np.ndarray, rows: list[SamplingRow]) -> list[Drawn]:
+    def sample(
+        self,
+        logits: np.ndarray,
+        rows: list[SamplingRow],
+        processors: Processors = NO_PROCESSORS,
+    ) -> list[Drawn]:
         self.program.wait()
-        return sample(self._pool, logits, rows)
+        return sample(self._pool, logits, rows, processors)
 
     def costs(self) -> list[OpCost]:
         self.program.wait()

@@ -17,6 +17,7 @@ from octavo.layers.context import StepContext
 from octavo.layers.decoder import Decoder
 from octavo.layers.params import Params
 from octavo.models.spec import ModelSpec
+from octavo.sampling.processors import NO_PROCESSORS, Processors
 from octavo.sampling.rows import Drawn, SamplingRow
 from octavo.sampling.sampler import sample
 from octavo.weights.checkpoint import Checkpoint
@@ -78,8 +79,13 @@ class TorchRunner:
         return self._model(self._tensor(batch.token_ids), context, self._tensor(batch.chosen))
 
     @torch.inference_mode()
-    def sample(self, logits: torch.Tensor, rows: list[SamplingRow]) -> list[Drawn]:
-        return sample(logits, rows)
+    def sample(
+        self,
+        logits: torch.Tensor,
+        rows: list[SamplingRow],
+        processors: Processors = NO_PROCESSORS,
+    ) -> list[Drawn]:
+        return sample(logits, rows, processors)
 
     def costs(self) -> list[OpCost]:
         return []

@@ -12,6 +12,7 @@ import numpy as np
 from octavo.base.kv import KVLayout
 from octavo.base.output import OpCost
 from octavo.base.plan import Copy, Move, Sampled, StepPlan, StepResult, TokenLogprobs, Told
+from octavo.sampling.processors import NO_PROCESSORS, Processors
 from octavo.sampling.rows import Drawn, SamplingRow
 from octavo.speculative.proposer import Proposer
 from octavo.weights.checkpoint import Checkpoint
@@ -37,7 +38,9 @@ class Runner(Protocol):
     def forward(self, batch: Batch) -> Any:
         """Start a step; what it gives is only ever handed to `sample`."""
 
-    def sample(self, logits: Any, rows: list[SamplingRow]) -> list[Drawn]:
+    def sample(
+        self, logits: Any, rows: list[SamplingRow], processors: Processors = NO_PROCESSORS
+    ) -> list[Drawn]:
         """End the step that `forward` started, and draw a token for each row; there may be none."""
 
     def costs(self) -> list[OpCost]:
@@ -60,6 +63,7 @@ class Worker:
     Args:
         make: loads a runner like this one, weights and KV memory.
         swap: a swap tier.
+        processors: of logits, by the names that requests use.
         proposer: of drafts.
     """
 
@@ -69,11 +73,13 @@ class Worker:
         runner: Runner,
         layout: KVLayout,
         swap: SwapStore | None = None,
+        processors: Processors = NO_PROCESSORS,
         proposer: Proposer | None = None,
     ) -> None:
         self._make = make
         self._runner = runner
         self._swap = swap
+        self._processors = processors
         self._proposer = proposer
         self._block_size = layout.block_size
         self._num_groups = len(layout.groups)
@@ -110,7 +116,7 @@ class Worker:
     def sample(self, ticket: Ticket) -> StepResult:
         if ticket.batch is None:
             return StepResult(ticket.step, [], loaded=self._loaded(LOAD_SECONDS))
-        drawn = iter(self._runner.sample(ticket.logits, ticket.batch.sampling))
+        drawn = iter(self._runner.sample(ticket.logits, ticket.batch.sampling, self._processors))
         parts = [(wanted, list(islice(drawn, wanted.count))) for wanted in ticket.batch.wanted]
         result = StepResult(
             ticket.step,

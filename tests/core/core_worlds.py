@@ -475,7 +475,8 @@ class World:
                 self.told.setdefault(delta.request_id, []).append(position.token_id)
             ended = self.finished[delta.request_id]
             assert delta.index not in ended, "a delta after the end"
-            self.outputs[delta.request_id].setdefault(delta.index, []).extend(delta.token_ids)
+            if delta.token_ids or delta.finish_reason:  # else it tells of the prompt
+                self.outputs[delta.request_id].setdefault(delta.index, []).extend(delta.token_ids)
             if delta.finish_reason:
                 ended[delta.index] = delta.finish_reason
                 if len(ended) == self.widths[delta.request_id]:
