@@ -9,6 +9,7 @@ import pytest
 
 from octavo.base.errors import RequestError
 from octavo.base.kv import KVGroup, KVLayout, Pool
+from octavo.base.repetition import RepetitionDetection
 from octavo.base.sampling_params import SamplingParams
 from octavo.engine.door import Door
 from octavo.engine.info import EngineInfo
@@ -47,7 +48,19 @@ def test_prompts_that_are_refused(prompt, field):
 
 @pytest.mark.parametrize(
     "options",
-    [{"stop_token_ids": [100]}, {"logit_bias": {100: 1.0}}],
+    [
+        {"stop_token_ids": [100]},
+        {"logit_bias": {100: 1.0}},
+        {"allowed_token_ids": [5, 100]},
+        {"logprob_token_ids": [100]},
+        {"bad_words": ["x"], "bad_word_ids": [[5], [7, 100]]},
+        {"bad_words": ["x"]},
+        {"logits_processors": ["other"]},
+        {"logprobs": 21},
+        {"logprobs": -1},
+        {"prompt_logprobs": 21},
+        {"prompt_logprob_start": 2, "prompt_logprobs": 1},
+    ],
 )
 def test_parameters_that_this_engine_cannot_take(options):
     with pytest.raises(RequestError) as caught:
@@ -66,13 +79,32 @@ def test_parameters_that_this_engine_cannot_take(options):
         {"top_k": -2},
         {"min_p": 1.1},
         {"max_tokens": 0},
+        {"allowed_token_ids": []},
+        {"allowed_token_ids": 5},
+        {"allowed_token_ids": [1.5]},
+        {"bad_words": "text"},
+        {"bad_words": [""]},
+        {"bad_words": ["x"] * 1025},
+        {"bad_word_ids": [[]]},
+        {"bad_word_ids": [[-1]]},
+        {"logprob_token_ids": [1] * 129},
+        {"logprobs_mode": "raw_logits"},
+        {"prompt_logprobs": -2},
+        {"prompt_logprob_start": -1},
+        {"repetition_detection": {"max_pattern_size": 3}},
+        {"logits_processors": ["x"] * 9},
+        {"logits_processors": [5]},
+        {"extra_args": [1]},
+        {"stream_interval": 0},
+        {"spaces_between_special_tokens": 1},
+        {"skip_reading_prefix_cache": "yes"},
         {"max_tokens": -5},
         {"max_tokens": 1.5},
         {"min_tokens": 17},
         {"repetition_penalty": 0},
         {"presence_penalty": 2.1},
         {"seed": 2**63},
-        {"logprobs": 21},
+        {"logprobs": -2},
         {"stop": [""]},
         {"stop": ["x"] * 17},
         {"stop_token_ids": [-1]},
@@ -100,6 +132,61 @@ def test_what_is_open_is_filled_in():
     assert door.request([5] * 31, SamplingParams(max_tokens=9, min_tokens=4)).params.min_tokens == 1
 
 
+def test_what_logprobs_mean_is_settled():
+    door = Door(msgspec.structs.replace(INFO, logprobs_mode="processed"))
+    assert door.request([5], SamplingParams()).params.logprobs_mode == "processed"
+    assert door.request([5], SamplingParams(logprobs_mode="raw")).params.logprobs_mode == "raw"
+    assert SamplingParams(logprob_token_ids=[4]).logprobs == 0
+
+
+def test_an_engine_may_tell_any_number_of_logprobs():
+    params = SamplingParams(logprobs=-1, prompt_logprobs=50)
+    door = Door(msgspec.structs.replace(INFO, max_logprobs=-1))
+    assert door.request([5], params).params.logprobs == -1
+    with pytest.raises(RequestError, match="prompt_logprobs must be between 0 and 49"):
+        door = Door(msgspec.structs.replace(INFO, max_logprobs=49))
+        door.request([5], msgspec.structs.replace(params, logprobs=3))
+
+
+def test_a_prompt_that_is_only_computed_may_fill_the_context():
+    params = SamplingParams(max_tokens=0, prompt_logprobs=0, prompt_logprob_start=32)
+    assert Door(INFO).request([1] * 32, params).params.max_tokens == 0
+    with pytest.raises(RequestError, match="at most 32 fit"):
+        Door(INFO).request([1] * 33, params)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"allowed_token_ids": [1]},
+        {"bad_words": ["x"]},
+        {"logits_processors": ["x"]},
+        {"repetition_detection": RepetitionDetection(max_pattern_size=3)},
+        {"logprob_token_ids": [1]},
+        {"prompt_logprobs": 1},
+        {"logprobs": -1},
+    ],
+)
+def test_controls_that_beams_have_no_use_for(options):
+    [field] = options
+    with pytest.raises(RequestError, match="not supported with use_beam_search") as caught:
+        SamplingParams(n=2, use_beam_search=True, **options)
+    assert caught.value.field == field
+
+
+def test_params_cross_a_wire_whole():
+    params = SamplingParams(
+        bad_words=["x"],
+        bad_word_ids=[[1], [2, 3]],
+        allowed_token_ids=[4],
+        repetition_detection=RepetitionDetection(max_pattern_size=3),
+        extra_args={"by": [1.5]},
+        logits_processors=["tilt"],
+    )
+    packed = msgspec.msgpack.encode(params)
+    assert msgspec.msgpack.decode(packed, type=SamplingParams) == params
+
+
 def test_seeds_are_drawn_anew_and_alike_for_a_seeded_door():
     def draw(seed):
         door = Door(INFO, seed)
@@ -108,6 +195,8 @@ def test_seeds_are_drawn_anew_and_alike_for_a_seeded_door():
     assert draw(1) == draw(1)
     assert len({*draw(1), *draw(2)}) == 6
     assert Door(INFO, 1).request([5], SamplingParams(seed=9)).params.seed == 9
+    seeds = {door.request([5], SamplingParams(seed=-1)).params.seed for door in [Door(INFO, 1)] * 2}
+    assert len(seeds) == 2
 
 
 def test_beams_must_have_room_together():

@@ -152,30 +152,6 @@ def test_greedy_takes_the_first_of_equals(pool: Pool) -> None:
     assert tokens(pool, logits, rows) == [70, 90, 90]
 
 
-@pytest.mark.parametrize("controls", [{}, {"top_k": 12}, {"top_p": 0.8}, {"min_p": 0.05}])
-def test_draws_follow_the_distribution(pool: Pool, controls: dict[str, Any]) -> None:
-    count, vocab = 50_000, 100
-    logits = np.roll(np.linspace(3, 0, vocab, dtype=np.float32), 37)
-    known = np.zeros(count, dtype=np.int32)
-    params = make_row(seed=5, **controls).params
-    rows = [SamplingRow(params, 0, i, 0, known, ()) for i in range(count)]
-    seen = np.bincount(tokens(pool, np.tile(logits, (count, 1)), rows), minlength=vocab)
-    p = np.exp(logits.astype(np.float64))
-    kept = np.argsort(-p)[: _survivors(p / p.sum(), controls)]
-    expected = count * p[kept] / p[kept].sum()
-    assert seen[kept].sum() == count
-    freedom = len(kept) - 1
-    assert ((seen[kept] - expected) ** 2 / expected).sum() < freedom + 4 * math.sqrt(2 * freedom)
-
-
-def _survivors(p: np.ndarray, controls: dict[str, Any]) -> int:
-    if "top_k" in controls:
-        return int(controls["top_k"])
-    if "top_p" in controls:
-        return int((np.cumsum(-np.sort(-p)) < controls["top_p"]).sum()) + 1
-    return int((p >= controls.get("min_p", 0) * p.max()).sum())
-
-
 @pytest.mark.parametrize("vocab,count", [(VOCAB, 60), (50_257, 24)])
 def test_row_alone_equals_row_in_any_batch(native: Native, vocab: int, count: int) -> None:
     rng = np.random.default_rng(6)
