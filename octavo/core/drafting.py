@@ -7,7 +7,8 @@ from dataclasses import dataclass
 
 from octavo.base.plan import Sampled, StepPlan, StepResult
 
-MEMORY = 0.95  # of what a limit has earned, that stays after each of its steps
+MEMORY = 0.95  # of what a limit has earned, that stays after each step
+LONGEST_GAP = 32  # steps with others that count so, at most
 FIRST_STEPS = 3  # with each limit, before they are compared
 RETRY_STEPS = 16  # with the best limit, before another one is tried; twice as many where it loses
 MOST_RETRY_STEPS = 256
@@ -25,9 +26,11 @@ class _Earned:
     def rate(self) -> float:
         return self.tokens / self.seconds if self.seconds else 0.0
 
-    def add(self, tokens: int, seconds: float) -> None:
-        self.tokens = MEMORY * self.tokens + tokens
-        self.seconds = MEMORY * self.seconds + seconds
+    def add(self, tokens: int, seconds: float, gap: int) -> None:
+        """`gap`: steps with other limits since the last one."""
+        memory = MEMORY ** (1 + min(gap, LONGEST_GAP))
+        self.tokens = memory * self.tokens + tokens
+        self.seconds = memory * self.seconds + seconds
         self.steps += 1
 
 
@@ -48,7 +51,7 @@ class _Choice:
         return max(due, key=lambda n: self._since[n] - self._wait[n]) if due else best
 
     def learn(self, limit: int, tokens: int, seconds: float) -> None:
-        self._earned[limit].add(tokens, seconds)
+        self._earned[limit].add(tokens, seconds, self._since[limit])
         for other in self._since:
             self._since[other] += 1
         self._since[limit] = 0

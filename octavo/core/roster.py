@@ -13,6 +13,7 @@ from octavo.core.kv_manager import KVManager
 from octavo.core.policies import QueueOrder
 from octavo.core.prefix import Prefix
 from octavo.core.queue import WaitingQueue
+from octavo.core.repetition import Repetitions
 from octavo.core.sequence import RequestState, Sequence
 
 
@@ -113,6 +114,8 @@ class Roster:
         self._dropped.append(sequence.sequence_id)
 
     def _sequence(self, state: RequestState, child: int, prefix: Prefix) -> Sequence:
+        wanted = state.request.params.repetition_detection
+        output = prefix.token_ids[state.prompt_len :]
         sequence = Sequence(
             sequence_id=next(self._numbers),
             state=state,
@@ -121,6 +124,7 @@ class Roster:
             prefix=prefix,
             token_ids=prefix.token_ids,
             reserves=self._reserve,
+            repetitions=Repetitions(wanted, output) if wanted else None,
         )
         self.live[sequence.sequence_id] = sequence
         state.alive[child] = sequence

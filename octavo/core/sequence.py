@@ -10,6 +10,7 @@ from octavo.base.request import Request
 from octavo.core.beam_search import BeamSearch
 from octavo.core.miss import Miss
 from octavo.core.prefix import Prefix
+from octavo.core.repetition import Repetitions
 
 
 @dataclass(slots=True, eq=False)
@@ -76,6 +77,7 @@ class Sequence:
     num_loading: int = 0  # blocks that come back from the swap tier
     is_spoilt: bool = False  # one of them could not
     likeliest: TokenLogprobs | None = None  # its next tokens, while siblings compute theirs
+    repetitions: Repetitions | None = None  # of its output, where it ends by them
 
     @property
     def request(self) -> Request:
@@ -139,11 +141,15 @@ class Sequence:
     def append(self, token_id: int) -> tuple[FinishReason | None, int | None]:
         """Add a generated token; why it ends the sequence, if it does, and the stop id."""
         self.token_ids.append(token_id)
+        repeats = self.repetitions is not None and self.repetitions.append(token_id)
         request, generated = self.request, self.num_generated
-        if generated >= request.params.min_tokens:
+        may_end = generated >= request.params.min_tokens
+        if may_end:
             if token_id in request.eos_token_ids:
                 return "stop", None
             if token_id in request.params.stop_ids:
                 return "stop", token_id
         assert request.params.max_tokens is not None, "the door left it open"
-        return ("length", None) if generated >= request.params.max_tokens else (None, None)
+        if generated >= request.params.max_tokens:
+            return "length", None
+        return ("repetition", None) if repeats and may_end else (None, None)
