@@ -46,7 +46,7 @@ struct Scratch {
   explicit Scratch(int64_t vocab)
       : edited(new float[vocab]), values(new float[vocab]), weights(new float[vocab + W]),
         spare(new float[vocab]), ids(new int32_t[vocab]), groups(new float[tiles_of(vocab) * W]),
-        sums(new double[tiles_of(vocab)]), uses(new int32_t[vocab]()) {}
+        sums(new double[tiles_of(vocab)]) {}
 
   std::unique_ptr<float[]> edited;   // a row's logits, where it has edits or penalties
   std::unique_ptr<float[]> values;   // candidates for the draw
@@ -55,7 +55,7 @@ struct Scratch {
   std::unique_ptr<int32_t[]> ids;    // of candidates
   std::unique_ptr<float[]> groups;   // see select.h
   std::unique_ptr<double[]> sums;    // of a tile's weights
-  std::unique_ptr<int32_t[]> uses;   // of a token in a row; all 0 between rows
+  std::unique_ptr<int32_t[]> uses;   // of a token in a row; all 0 between rows; made when needed
 };
 
 double total(const double* sums, int64_t n) {
@@ -78,61 +78,72 @@ OCTAVO_INLINE void sum_tiles(int64_t n, double* sums, F weights_at) {
   }
 }
 
-// weights[i] = e^((logits[i] - peak) / temperature), 0 below min_p; sums of their tiles.
-void weigh(const float* logits, int64_t n, float peak, float temperature, float min_p,
-           float* weights, double* sums) {
-  const float inverse = 1 / temperature;
+// What a row is drawn from: logits divided by a temperature. A token's weight is
+// e^((logit - peak) / temperature).
+struct Source {
+  const float* logits;
+  int64_t n;
+  float peak;          // the largest
+  double temperature;
+  float floor;         // the smallest that survived the cuts
+  double all;          // the sum of all weights; 0 where it was not needed
+  double kept;         // of the survivors'
+};
+
+// Of n logits those of the vector from i on, 0 behind the last.
+OCTAVO_INLINE F32 weight_at(const float* logits, int64_t i, int64_t n, const Source& from) {
+  const float inverse = 1 / static_cast<float>(from.temperature);
+  return exp((load_part(logits + i, n - i, -INF) - from.peak) * inverse);
+}
+
+// The sum of the weights of n logits, and the sums of their tiles.
+double mass(const float* logits, int64_t n, const Source& from, double* sums) {
+  sum_tiles(n, sums, [&](int64_t i) { return weight_at(logits, i, n, from); });
+  return total(sums, tiles_of(n));
+}
+
+// The same, and weights[i], 0 below min_p.
+double weigh(const float* logits, int64_t n, const Source& from, float min_p, float* weights,
+             double* sums) {
   sum_tiles(n, sums, [&](int64_t i) {
-    const F32 weight = exp((load_part(logits + i, n - i, -INF) - peak) * inverse);
+    const F32 weight = weight_at(logits, i, n, from);
     const F32 kept = weight < splat(min_p) ? F32{} : weight;
     store(weights + i, kept);
     return kept;
   });
+  return total(sums, tiles_of(n));
 }
 
-// The sum of those weights, none left out.
-double mass(const float* logits, int64_t n, float peak, float temperature, Scratch& s) {
-  const float inverse = 1 / temperature;
-  sum_tiles(n, s.sums.get(), [&](int64_t i) {
-    return exp((load_part(logits + i, n - i, -INF) - peak) * inverse);
-  });
-  return total(s.sums.get(), tiles_of(n));
-}
-
-void drop_below(float cut, int64_t n, Scratch& s) {
+double drop_below(float cut, int64_t n, Scratch& s) {
   sum_tiles(n, s.sums.get(), [&](int64_t i) {
     const F32 weight = load(&s.weights[i]);
     const F32 kept = weight < splat(cut) ? F32{} : weight;
     store(&s.weights[i], kept);
     return kept;
   });
+  return total(s.sums.get(), tiles_of(n));
 }
 
-// The first index at which the sum of the weights so far is above noise * their total.
-int64_t invert(double noise, int64_t n, const Scratch& s) {
+// The first index at which the sum of the weights so far is above noise * their total. Of the tile
+// where that is, weights_of(begin, end) gives the weights.
+template <class F>
+int64_t invert(double noise, int64_t n, double kept, const double* sums, F weights_of) {
   const int64_t tiles = tiles_of(n);
-  const double target = noise * total(s.sums.get(), tiles);
+  const double target = noise * kept;
   int64_t tile = 0;
   double sum = 0;
-  while (tile + 1 < tiles && sum + s.sums[tile] <= target) sum += s.sums[tile++];
-  int64_t last = 0;
-  for (int64_t i = tile * TILE; i < std::min(n, (tile + 1) * TILE); i++) {
-    if (s.weights[i] == 0) continue;
+  while (tile + 1 < tiles && sum + sums[tile] <= target) sum += sums[tile++];
+  const int64_t begin = tile * TILE, end = std::min(n, begin + TILE);
+  const float* weights = weights_of(begin, end);
+  int64_t last = begin;
+  for (int64_t i = begin; i < end; i++) {
+    if (weights[i - begin] == 0) continue;
     last = i;
-    sum += s.weights[i];
+    sum += weights[i - begin];
     if (sum > target) break;
   }
   return last;  // one by one the weights may sum to a little less than the tile did
 }
-
-// What a row was drawn from: logits divided by a temperature, of which some survived.
-struct Source {
-  const float* logits;
-  float peak;                // the largest
-  double temperature;
-  float floor;               // the smallest that survived
-  double mass;               // the sum of the survivors' weights; 0 where it was not needed
-};
 
 // The smallest of n logits whose weight is `cut` or more.
 float floor_of(const float* logits, const float* weights, int64_t n, float cut) {
@@ -144,43 +155,70 @@ float floor_of(const float* logits, const float* weights, int64_t n, float cut) 
   return -largest(-smallest);
 }
 
-// The index of one of n logits, drawn by min_p, top_p and noise.
+// Where the nucleus of all weights ends that sums to `mass`. It lies as a rule among the likeliest,
+// which a quarter of the groups have one of each. s.groups are those of the source's logits.
+float nucleus_cut(double mass, const Source& from, Scratch& s) {
+  const float* weights = s.weights.get();
+  const float logit = bound_of(tiles_of(from.n) * W / 4, from.n, s.groups.get());
+  const float bound = weight_at(&logit, 0, 1, from)[0];
+  const int64_t found = gather(weights, from.n, [&](auto w) { return w >= bound; },
+                               [&](int64_t at, int64_t i) { s.values[at] = weights[i]; });
+  const double sum = std::accumulate(&s.values[0], &s.values[found], 0.0);
+  if (sum < mass) return mass_cut(weights, from.n, from.kept, mass, s.spare.get());
+  return mass_cut(s.values.get(), found, sum, mass, s.spare.get());
+}
+
+// The index of one of n logits, drawn by noise alone.
+int64_t draw_any(const float* logits, int64_t n, double noise, Scratch& s, Source& from) {
+  from.kept = mass(logits, n, from, s.sums.get());
+  if (n == from.n) from.all = from.kept;
+  return invert(noise, n, from.kept, s.sums.get(), [&](int64_t begin, int64_t end) {
+    double sum;
+    weigh(logits + begin, end - begin, from, 0, s.weights.get(), &sum);
+    return s.weights.get();
+  });
+}
+
+// The index of one of n logits, drawn by min_p, top_p and noise: of all logits, or of those in
+// s.values, which top_k left.
 int64_t draw_among(const float* logits, int64_t n, const Controls& c, Scratch& s, Source& from) {
-  float* weights = s.weights.get();
   float cut = static_cast<float>(c.min_p);
-  weigh(logits, n, from.peak, static_cast<float>(c.temperature), cut, weights, s.sums.get());
+  if (cut == 0 && c.top_p == 1) return draw_any(logits, n, c.noise, s, from);
+  float* weights = s.weights.get();
+  from.kept = weigh(logits, n, from, cut, weights, s.sums.get());
+  if (n == from.n && cut == 0) from.all = from.kept;
   if (c.top_p < 1) {
-    const double all = total(s.sums.get(), tiles_of(n));
-    cut = std::max(cut, mass_cut(weights, n, all, c.top_p * all, s.spare.get()));
-    drop_below(cut, n, s);
+    const double goal = c.top_p * from.kept;
+    const float end = logits == from.logits ? nucleus_cut(goal, from, s)
+                                            : mass_cut(weights, n, from.kept, goal, s.spare.get());
+    cut = std::max(cut, end);
+    from.kept = drop_below(cut, n, s);
   }
-  from.mass = total(s.sums.get(), tiles_of(n));
-  if (c.processed != 0 && cut > 0)
-    from.floor = std::max(from.floor, floor_of(logits, weights, n, cut));
-  return invert(c.noise, n, s);
+  if (c.processed != 0) from.floor = std::max(from.floor, floor_of(logits, weights, n, cut));
+  return invert(c.noise, n, from.kept, s.sums.get(),
+                [&](int64_t begin, int64_t) { return weights + begin; });
 }
 
 // s.groups are those of the source's logits.
-int64_t draw(int64_t vocab, const Controls& c, Scratch& s, Source& from) {
-  const float* logits = from.logits;
-  if (c.temperature == 0) return first_of(from.peak, logits, vocab, s.groups.get());
-  if (c.top_k == 0 || c.top_k >= static_cast<double>(vocab))
-    return draw_among(logits, vocab, c, s, from);
+int64_t draw(const Controls& c, Scratch& s, Source& from) {
+  if (c.temperature == 0) return first_of(from.peak, from.logits, from.n, s.groups.get());
+  if (c.top_k == 0 || c.top_k >= static_cast<double>(from.n))
+    return draw_among(from.logits, from.n, c, s, from);
   const int64_t k = static_cast<int64_t>(c.top_k);
-  const float bound = bound_of(k, vocab, s.groups.get());
-  const int64_t found = gather(logits, vocab, [&](auto x) { return x >= bound; },
+  const float bound = bound_of(k, from.n, s.groups.get());
+  const int64_t found = gather(from.logits, from.n, [&](auto x) { return x >= bound; },
                                [&](int64_t at, int64_t i) {
                                  s.ids[at] = static_cast<int32_t>(i);
-                                 s.values[at] = logits[i];
+                                 s.values[at] = from.logits[i];
                                });
-  const float floor = nth_largest(k, s.values.get(), found, s.spare.get());
+  const float kth = nth_largest(k, s.values.get(), found, s.spare.get());
   int64_t count = 0;
   for (int64_t i = 0; i < found; i++) {
     s.ids[count] = s.ids[i];
     s.values[count] = s.values[i];
-    count += s.values[i] >= floor;
+    count += s.values[i] >= kth;
   }
-  from.floor = std::max(from.floor, floor);
+  from.floor = std::max(from.floor, kth);
   return s.ids[draw_among(s.values.get(), count, c, s, from)];
 }
 
@@ -191,7 +229,10 @@ std::span<const int32_t> ids_between(const SampleJob& job, double begin, double 
 float scaled(float logit, float scale) { return logit > 0 ? logit / scale : logit * scale; }
 
 // Each token once, however often it is there.
-void penalise(const SampleJob& job, const Controls& c, float* logits, int32_t* uses) {
+void penalise(const SampleJob& job, const Controls& c, float* logits, Scratch& s) {
+  if (c.known == c.allowed) return;
+  if (!s.uses) s.uses = std::make_unique<int32_t[]>(static_cast<size_t>(job.vocab));
+  int32_t* uses = s.uses.get();
   const std::span known = ids_between(job, c.known, c.allowed);
   const std::span generated = ids_between(job, c.generated, c.allowed);
   if (c.repetition != 1) {
@@ -230,7 +271,7 @@ const float* adjust(const SampleJob& job, int64_t row, Scratch& s) {
     allow(logits, job.vocab, ids_between(job, c.allowed, c.named), edited);
   for (const Edit* edit = begin; edit != end; edit++)
     edited[static_cast<int64_t>(edit->token)] += static_cast<float>(edit->shift);
-  penalise(job, c, edited, s.uses.get());
+  penalise(job, c, edited, s);
   return edited;
 }
 
@@ -253,7 +294,7 @@ const int32_t* likeliest(const float* logits, int64_t vocab, int64_t count, Scra
 Source untouched(const SampleJob& job, int64_t row, Scratch& s) {
   const float* logits = job.logits + row * job.vocab;
   const float peak = group_maxima(logits, job.vocab, s.groups.get());
-  return {logits, peak, 1, -INF, 0};
+  return {logits, job.vocab, peak, 1, -INF, 0, 0};
 }
 
 double rank_of(float mine, const float* logits, int64_t n) {
@@ -265,59 +306,48 @@ double rank_of(float mine, const float* logits, int64_t n) {
   return rank;
 }
 
-// Logprobs of a source whose mass is known, and whose groups are in s.groups.
-void tell(const SampleJob& job, int64_t row, const Source& from, Scratch& s) {
+// What there is to tell of a row's token. s.groups are those of the source's logits.
+void tell(const SampleJob& job, int64_t row, Source from, Scratch& s) {
   const Controls& c = job.controls[row];
   Drawn& drawn = job.drawn[row];
-  const double norm = std::log(from.mass);
-  const auto logprob = [&](double token) {
-    const float x = from.logits[static_cast<int64_t>(token)];
+  if (from.all == 0) from.all = mass(from.logits, from.n, from, s.sums.get());
+  if (from.kept == 0) from.kept = from.all;
+  drawn.log_mass = std::min(0.0, std::log(from.kept / from.all));
+  const double norm = std::log(from.kept);
+  const auto logprob = [&](int64_t token) {
+    const float x = from.logits[token];
     return x < from.floor ? -INF : (static_cast<double>(x) - from.peak) / from.temperature - norm;
   };
-  drawn.logprob = logprob(drawn.token);
-  drawn.rank = rank_of(from.logits[static_cast<int64_t>(drawn.token)], from.logits, job.vocab);
+  const int64_t token = static_cast<int64_t>(drawn.token);
+  drawn.logprob = logprob(token);
+  drawn.rank = rank_of(from.logits[token], from.logits, from.n);
   const int64_t count = static_cast<int64_t>(c.logprobs);
   Likely* likely = job.likely + static_cast<int64_t>(c.likely);
   if (count > 0) {
-    const int32_t* ids = likeliest(from.logits, job.vocab, count, s);
+    const int32_t* ids = likeliest(from.logits, from.n, count, s);
     int64_t told = 0;
     for (; told < count && from.logits[ids[told]] >= from.floor; told++)
       likely[told] = {static_cast<double>(ids[told]), logprob(ids[told])};
     drawn.told = static_cast<double>(told);
   }
   likely += count;
-  for (int32_t token : ids_between(job, c.named, c.end))
-    *likely++ = {static_cast<double>(token), logprob(token)};
+  for (int32_t named : ids_between(job, c.named, c.end))
+    *likely++ = {static_cast<double>(named), logprob(named)};
 }
 
 // The logits as they came, to tell of. `from` is what was drawn from.
 Source as_they_came(const SampleJob& job, int64_t row, const Source& from, Scratch& s) {
-  const Controls& c = job.controls[row];
   if (from.logits != job.logits + row * job.vocab) return untouched(job, row, s);
-  const bool is_all = c.temperature == 1 && c.min_p == 0 && c.top_k == 0 && c.top_p == 1;
-  return {from.logits, from.peak, 1, -INF, is_all ? from.mass : 0};
-}
-
-double mass(const Source& from, int64_t vocab, Scratch& s) {
-  return mass(from.logits, vocab, from.peak, static_cast<float>(from.temperature), s);
-}
-
-void tell_drawn(const SampleJob& job, int64_t row, Source from, Scratch& s) {
-  if (job.controls[row].processed == 0) from = as_they_came(job, row, from, s);
-  const double all = from.floor > LOWEST || from.mass == 0 ? mass(from, job.vocab, s) : from.mass;
-  if (from.mass == 0) from.mass = all;
-  job.drawn[row].log_mass = std::min(0.0, std::log(from.mass / all));
-  tell(job, row, from, s);
+  const double all = from.temperature == 1 ? from.all : 0;
+  return {from.logits, from.n, from.peak, 1, -INF, all, all};
 }
 
 void tell_given(const SampleJob& job, int64_t row, Scratch& s) {
-  Source from = untouched(job, row, s);
-  job.drawn[row] = {-1, from.peak, 0, 0, 0, 0};
-  if (!std::isfinite(from.peak)) return;
-  job.drawn[row].token = job.controls[row].given;
-  if (job.controls[row].logprobs < 0) return;
-  from.mass = mass(from, job.vocab, s);
-  tell(job, row, from, s);
+  const Controls& c = job.controls[row];
+  const Source from = untouched(job, row, s);
+  const bool is_sound = std::isfinite(from.peak);
+  job.drawn[row] = {is_sound ? c.given : -1, from.peak, 0, 0, 0, 0};
+  if (is_sound && c.logprobs >= 0) tell(job, row, from, s);
 }
 
 void sample_row(const SampleJob& job, int64_t row, Scratch& s) {
@@ -327,9 +357,10 @@ void sample_row(const SampleJob& job, int64_t row, Scratch& s) {
   const float peak = group_maxima(logits, job.vocab, s.groups.get());
   job.drawn[row] = {-1, peak, 0, 0, 0, 0};
   if (!std::isfinite(peak)) return;
-  Source from{logits, peak, c.temperature == 0 ? 1 : c.temperature, LOWEST, 0};
-  job.drawn[row].token = static_cast<double>(draw(job.vocab, c, s, from));
-  if (c.logprobs >= 0) tell_drawn(job, row, from, s);
+  Source from{logits, job.vocab, peak, c.temperature == 0 ? 1 : c.temperature, LOWEST, 0, 0};
+  job.drawn[row].token = static_cast<double>(draw(c, s, from));
+  if (c.logprobs < 0) return;
+  tell(job, row, c.processed == 0 ? as_they_came(job, row, from, s) : from, s);
 }
 
 }  // namespace

@@ -166,6 +166,12 @@ def limits(options: argparse.Namespace) -> None:
     run(options)
 
 
+def sampling(options: argparse.Namespace) -> None:
+    from octavo.bench.sampling import run
+
+    run(options)
+
+
 def quality(options: argparse.Namespace) -> None:
     from octavo.bench.quality import run
 
@@ -260,6 +266,11 @@ def _add_bench(parser: argparse.ArgumentParser) -> None:
     _add_engine(sub, positional=False)
     sub = _command(kinds, "limits", limits, "what this machine can multiply and read at most")
     sub.add_argument("--threads", type=int, help="up to how many; default: the usable cores")
+    sub.add_argument("--json", metavar="FILE", help="write the figures here too")
+    sub = _command(kinds, "sampling", sampling, "what drawing a step's tokens costs")
+    sub.add_argument("--rows", type=int, default=64, help="sequences; default: %(default)s")
+    sub.add_argument("--threads", type=int, help="default: the usable cores")
+    sub.add_argument("--repeats", type=int, default=20, help="steps of which the quickest counts")
     sub.add_argument("--json", metavar="FILE", help="write the figures here too")
     sub = _command(kinds, "quality", quality, "what formats of weights and KV cost in answers")
     sub.add_argument(

@@ -14,7 +14,6 @@ from octavo.base.repetition import RepetitionDetection
 
 MAX_N = 128
 MAX_LENGTH_PENALTY = 100.0
-MAX_LOGPROBS = 20  # unless the engine allows other numbers
 MAX_STOP_STRINGS = 16
 MAX_STOP_LENGTH = 1024  # characters
 MAX_STOP_TOKEN_IDS = 1024

@@ -11,13 +11,13 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from octavo.base.errors import ConfigError
-from octavo.base.sampling_params import MAX_LOGPROBS
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
 
 T = TypeVar("T", bound="DataclassInstance")
 STATE_INTERVAL = 512  # tokens, unless told; up to a multiple of the block size
+MAX_LOGPROBS = 20  # that a request may ask for at a position, unless told
 TYPES: dict[str, type] = {"int": int, "float": float, "str": str, "bool": bool}
 
 

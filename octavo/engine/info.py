@@ -7,7 +7,8 @@ from typing import Any
 import msgspec
 
 from octavo.base.kv import KVLayout
-from octavo.base.sampling_params import MAX_LOGPROBS, LogprobsMode
+from octavo.base.sampling_params import LogprobsMode
+from octavo.base.settings import MAX_LOGPROBS
 
 
 class EngineInfo(msgspec.Struct, frozen=True, kw_only=True):

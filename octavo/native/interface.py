@@ -14,11 +14,7 @@ PlacedPart = tuple["Packed", np.ndarray | None, float, int, int | None]
 ExpertLinear = tuple["Packed", np.ndarray | None]  # weights and bias of one expert
 
 
-class Pool(Protocol):
-    """Threads that run one job together."""
-
-    threads: int
-
+class Sampler(Protocol):
     def sample(
         self,
         logits: np.ndarray,
@@ -30,6 +26,12 @@ class Pool(Protocol):
         likely: np.ndarray,
     ) -> None:
         """Arrays of the structs in csrc/sample.h, their fields as float64 columns."""
+
+
+class Pool(Sampler, Protocol):
+    """Threads that run one job together."""
+
+    threads: int
 
 
 class Packed(Protocol):

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from octavo.base.plan import TokenLogprobs
-from octavo.native.interface import Pool
+from octavo.native.interface import Sampler
 from octavo.sampling.processors import NO_PROCESSORS, Logits, Processors, process, users
 from octavo.sampling.rows import Drawn, SamplingRow, fault, noise
 
@@ -22,7 +22,7 @@ _NONE = np.empty(0, dtype=np.int32)
 
 
 def sample(
-    pool: Pool,
+    pool: Sampler,
     logits: Logits,
     rows: Sequence[SamplingRow],
     processors: Processors = NO_PROCESSORS,
@@ -45,19 +45,13 @@ def sample(
     told = [-1 if row.logprobs is None else row.told(logits.shape[1]) for row in rows]
     counts, ids = _ids(rows)
     controls, room = _controls(rows, named, told, counts)
-    drawn, likely = np.empty((len(rows), 6)), np.empty((room, 2))
+    drawn, likely = np.empty((len(rows), 6)), np.zeros((room, 2))  # it may not be filled
     pool.sample(logits, work, controls, ids, _edits(rows), drawn, likely)
-    tokens, peaks = drawn[:, 0].astype(np.int64).tolist(), drawn[:, 1].tolist()
-    starts = controls[:, 12].astype(np.int64).tolist()
-    errors = [wrong.get(i) or fault(peak) for i, peak in enumerate(peaks)]
+    errors = [wrong.get(i) or fault(peak) for i, peak in enumerate(drawn[:, 1].tolist())]
+    logprobs = _logprobs(rows, drawn, controls, likely) if max(told) >= 0 else [None] * len(rows)
     return [
-        Drawn(-1, error=error)
-        if error is not None
-        else Drawn(
-            token,
-            None if told[i] < 0 else _logprobs(rows[i], told[i], drawn[i], likely[starts[i] :]),
-        )
-        for i, (token, error) in enumerate(zip(tokens, errors, strict=True))
+        Drawn(-1, error=error) if error else Drawn(token, told_of)
+        for token, told_of, error in zip(_whole(drawn[:, 0]), logprobs, errors, strict=True)
     ]
 
 
@@ -72,8 +66,7 @@ def _ids(rows: Sequence[SamplingRow]) -> tuple[Counts, Ids]:
             prompt = min(row.prompt_len, len(known))
             counts[i] = prompt, len(known) - prompt, len(row.allowed), len(row.named)
             parts += known, row.allowed, row.named
-    ids = np.concatenate(parts).astype(np.int32)
-    return counts, ids
+    return counts, np.concatenate(parts).astype(np.int32, copy=False)
 
 
 def _controls(
@@ -101,32 +94,42 @@ def _controls(
     return table, int(likely[-1])
 
 
-def _logprobs(row: SamplingRow, told: int, drawn: Doubles, likely: Doubles) -> TokenLogprobs:
-    """`likely`: the row's own."""
-    token, _, logprob, rank, log_mass, found = drawn.tolist()
-    return TokenLogprobs(
-        int(token),
-        logprob,
-        int(rank),
-        _pairs(likely[: int(found)]),
-        _pairs(likely[told : told + len(row.named)]),
-        log_mass if row.processed else None,
-    )
+def _logprobs(
+    rows: Sequence[SamplingRow], drawn: Doubles, controls: Doubles, likely: Doubles
+) -> list[TokenLogprobs | None]:
+    """Of each row that asked for them. `controls` say where in `likely` its tokens are."""
+    pairs = list(zip(_whole(likely[:, 0]), likely[:, 1].tolist(), strict=True))
+    places = controls[:, [11, 12]].astype(np.int64).tolist()
+    return [
+        None
+        if told < 0
+        else TokenLogprobs(
+            int(token),
+            logprob,
+            int(rank),
+            pairs[begin : begin + int(found)],
+            pairs[begin + told : begin + told + len(row.named)],
+            log_mass if row.processed else None,
+        )
+        for row, (token, _, logprob, rank, log_mass, found), (told, begin) in zip(
+            rows, drawn.tolist(), places, strict=True
+        )
+    ]
 
 
-def _pairs(likely: Doubles) -> list[tuple[int, float]]:
-    return list(zip(likely[:, 0].astype(np.int64).tolist(), likely[:, 1].tolist(), strict=True))
+def _whole(numbers: Doubles) -> list[int]:
+    whole: list[int] = numbers.astype(np.int64).tolist()
+    return whole
 
 
 def _edits(rows: Sequence[SamplingRow]) -> Doubles:
     """[edits, 3], row, token and what is added to its logit, by row."""
     shifts = [(i, *row.shifts) for i, row in enumerate(rows)]
-    return np.concatenate(
-        [np.empty((0, 3)), *(_edit(i, tokens, by) for i, tokens, by in shifts if len(tokens))]
-    )
-
-
-def _edit(row: int, tokens: NDArray[np.int64], shift: Doubles) -> Doubles:
-    edit = np.empty((len(tokens), 3))
-    edit[:, 0], edit[:, 1], edit[:, 2] = row, tokens, shift
-    return edit
+    shifts = [shift for shift in shifts if len(shift[1])]
+    edits = np.empty((sum(len(tokens) for _, tokens, _ in shifts), 3))
+    if shifts:
+        owners, tokens, by = zip(*shifts, strict=True)
+        edits[:, 0] = np.repeat(owners, [len(part) for part in tokens])
+        edits[:, 1] = np.concatenate(tokens)
+        edits[:, 2] = np.concatenate(by)
+    return edits

@@ -121,7 +121,7 @@ def test_given_tokens_have_no_processors(sample: Any, logits: Any) -> None:
 
 def test_loading() -> None:
     assert load_processors(None) == {}
-    loaded = load_processors("tilt=sampling_rows:Tilt, mine=collections:Counter ,")
+    loaded = load_processors("tilt=sampling_rows:Tilt, mine=sampling_rows:Tilt ,")
     assert isinstance(loaded["tilt"], Tilt) and list(loaded) == ["tilt", "mine"]
 
 

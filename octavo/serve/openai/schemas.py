@@ -13,13 +13,13 @@ from pydantic_core import PydanticCustomError, ValidationError
 from octavo.base.sampling_params import (
     MAX_LENGTH_PENALTY,
     MAX_LOGIT_BIAS,
-    MAX_LOGPROBS,
     MAX_N,
     MAX_STOP_LENGTH,
     MAX_STOP_STRINGS,
     MAX_STOP_TOKEN_IDS,
     SEED_LIMIT,
 )
+from octavo.base.settings import MAX_LOGPROBS
 from octavo.engine.door import MAX_SALT
 
 MAX_PROMPTS = 1024  # in one completions request
