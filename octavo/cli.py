@@ -160,6 +160,12 @@ def turns(options: argparse.Namespace) -> None:
     run(options, _engine_settings(options))
 
 
+def drafts(options: argparse.Namespace) -> None:
+    from octavo.bench.drafts import run
+
+    run(options, _engine_settings(options))
+
+
 def limits(options: argparse.Namespace) -> None:
     from octavo.bench.limits import run
 
@@ -262,6 +268,16 @@ def _add_bench(parser: argparse.ArgumentParser) -> None:
     _add_engine(sub, positional=False)
     sub = _command(kinds, "turns", turns, "a conversation's next first token, warm and cold")
     sub.add_argument("--repeats", type=int, default=3, help="conversations; medians are taken")
+    sub.add_argument("--json", metavar="FILE", help="write the figures here too")
+    _add_engine(sub, positional=False)
+    sub = _command(kinds, "drafts", drafts, "answers that copy, with and without speculation")
+    sub.add_argument(
+        "--speculations",
+        action="append",
+        metavar="WAY",
+        help="as in serving, may be repeated; default: ngram",
+    )
+    sub.add_argument("--repeats", type=int, default=3, help="runs of which medians are taken")
     sub.add_argument("--json", metavar="FILE", help="write the figures here too")
     _add_engine(sub, positional=False)
     sub = _command(kinds, "limits", limits, "what this machine can multiply and read at most")
