@@ -90,23 +90,34 @@ struct Source {
   double kept;         // of the survivors'
 };
 
-// Of n logits those of the vector from i on, 0 behind the last.
-OCTAVO_INLINE F32 weight_at(const float* logits, int64_t i, int64_t n, const Source& from) {
-  const float inverse = 1 / static_cast<float>(from.temperature);
-  return exp((load_part(logits + i, n - i, -INF) - from.peak) * inverse);
-}
+// Weights of n logits.
+struct Weights {
+  Weights(const float* logits, int64_t n, const Source& from)
+      : logits(logits), n(n), peak(from.peak), inverse(1 / static_cast<float>(from.temperature)) {}
+
+  // Of the vector from i on; 0 behind the last.
+  OCTAVO_INLINE F32 at(int64_t i) const {
+    return exp((load_part(logits + i, n - i, -INF) - peak) * inverse);
+  }
+
+  const float* logits;
+  int64_t n;
+  float peak, inverse;
+};
 
 // The sum of the weights of n logits, and the sums of their tiles.
 double mass(const float* logits, int64_t n, const Source& from, double* sums) {
-  sum_tiles(n, sums, [&](int64_t i) { return weight_at(logits, i, n, from); });
+  const Weights all(logits, n, from);
+  sum_tiles(n, sums, [=](int64_t i) { return all.at(i); });
   return total(sums, tiles_of(n));
 }
 
 // The same, and weights[i], 0 below min_p.
 double weigh(const float* logits, int64_t n, const Source& from, float min_p, float* weights,
              double* sums) {
-  sum_tiles(n, sums, [&](int64_t i) {
-    const F32 weight = weight_at(logits, i, n, from);
+  const Weights all(logits, n, from);
+  sum_tiles(n, sums, [=](int64_t i) {
+    const F32 weight = all.at(i);
     const F32 kept = weight < splat(min_p) ? F32{} : weight;
     store(weights + i, kept);
     return kept;
@@ -160,7 +171,7 @@ float floor_of(const float* logits, const float* weights, int64_t n, float cut) 
 float nucleus_cut(double mass, const Source& from, Scratch& s) {
   const float* weights = s.weights.get();
   const float logit = bound_of(tiles_of(from.n) * W / 4, from.n, s.groups.get());
-  const float bound = weight_at(&logit, 0, 1, from)[0];
+  const float bound = Weights(&logit, 1, from).at(0)[0];
   const int64_t found = gather(weights, from.n, [&](auto w) { return w >= bound; },
                                [&](int64_t at, int64_t i) { s.values[at] = weights[i]; });
   const double sum = std::accumulate(&s.values[0], &s.values[found], 0.0);

@@ -45,7 +45,7 @@ def sample(
     told = [-1 if row.logprobs is None else row.told(logits.shape[1]) for row in rows]
     counts, ids = _ids(rows)
     controls, room = _controls(rows, named, told, counts)
-    drawn, likely = np.empty((len(rows), 6)), np.zeros((room, 2))  # it may not be filled
+    drawn, likely = np.empty((len(rows), 6)), np.zeros((room, 2))
     pool.sample(logits, work, controls, ids, _edits(rows), drawn, likely)
     errors = [wrong.get(i) or fault(peak) for i, peak in enumerate(drawn[:, 1].tolist())]
     logprobs = _logprobs(rows, drawn, controls, likely) if max(told) >= 0 else [None] * len(rows)
