@@ -134,12 +134,20 @@ CHANCE: list[dict[str, Any]] = [
 
 
 @pytest.mark.parametrize("controls", CHANCE, ids=lambda controls: "+".join(controls) or "none")
-def test_draws_follow_what_is_told(sample: Sample, controls: dict[str, Any]) -> None:
-    """50,000 children of one request: all but the noise is the same."""
+def test_draws_follow_the_distribution(controls: dict[str, Any]) -> None:
+    check_draws(partial(native.sample, library().Pool(2)), controls)
+
+
+def test_draws_by_torch_follow_the_distribution() -> None:
+    check_draws(by_torch, CHANCE[-1])
+
+
+def check_draws(sample: Sample, controls: dict[str, Any]) -> None:
+    """50,000 positions behind the same tokens: all but the noise is the same."""
     count, vocab = 50_000, 100
     logits = np.random.default_rng(2).normal(0, 1.5, vocab).astype(np.float32)
     row = make_row(tokens=[3, 1, 5, 5, 20], seed=11, **controls)
-    rows = [msgspec.structs.replace(row, child=child) for child in range(count)]
+    rows = [msgspec.structs.replace(row, position=5 + i) for i in range(count)]
     drawn = [d.token_id for d in sample(np.tile(logits, (count, 1)), rows)]
     expected = count * reference_probabilities(reference_logits(logits, row), row)[0]
     seen = np.bincount(drawn, minlength=vocab)
