@@ -64,12 +64,13 @@ class Answer:
         self.output.prompt_logprobs += [self._named(position) for position in positions]
 
     def _named(self, position: TokenLogprobs) -> dict[int, Logprob]:
-        """The drawn token first, then the likeliest ones."""
+        """The drawn token first, then the likeliest ones, then those asked for by id."""
         drawn = (position.token_id, position.logprob, position.rank)
         top = [(token, logprob, rank) for rank, (token, logprob) in enumerate(position.top, 1)]
+        asked = [(token, logprob, None) for token, logprob in position.named]
         name = self._tokenizer.token if self._tokenizer else lambda token: None
         found: dict[int, Logprob] = {}
-        for token, logprob, rank in (drawn, *top):
+        for token, logprob, rank in (drawn, *top, *asked):
             found.setdefault(token, Logprob(logprob, rank, name(token)))
         return found
 

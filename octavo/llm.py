@@ -26,6 +26,7 @@ from octavo.engine.updates import Source
 from octavo.files.locate import locate
 from octavo.files.model_files import ModelFiles
 from octavo.text.assembler import Assembler, TextDelta
+from octavo.text.bad_words import spelled
 from octavo.text.renderer import Renderer, load_renderer
 
 Messages = Sequence[dict[str, Any]]
@@ -202,7 +203,7 @@ class LLM:
         params = sampling_params or msgspec.structs.replace(record.request.params, n=1, seed=None)
         request = self._door.request(
             [*record.tokens(index, at_token), *(more or ())],
-            params,
+            self._spelled(params),
             cache_salt=record.request.cache_salt,
             fork_of=request_id,
         )
@@ -261,7 +262,12 @@ class LLM:
         if self._text is None and params.stop_strings:
             raise RequestError("stop strings need a tokenizer", "stop")
         salt = given.get("cache_salt") or ""
+        params = self._spelled(params)
         return self._door.request(ids, params, priority=priority, cache_salt=salt), text
+
+    def _spelled(self, params: SamplingParams) -> SamplingParams:
+        """With the tokens of its bad words, where there is a tokenizer."""
+        return spelled(params, self._text.tokenizer) if self._text else params
 
     def _token_ids(self, given: dict[str, Any]) -> list[int]:
         kinds = [k for k in ("prompt", "prompt_token_ids", "messages") if given.get(k) is not None]

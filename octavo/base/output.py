@@ -71,7 +71,7 @@ class Logprob(msgspec.Struct, frozen=True):
     """One token at one position, as vLLM's users know it."""
 
     logprob: float
-    rank: int  # from 1, the likeliest
+    rank: int | None  # from 1, the likeliest; None of a token that was only asked for by its id
     decoded_token: str | None = None
 
 

@@ -22,6 +22,7 @@ from octavo.serve.explain import explain, in_a_line
 from octavo.serve.metrics import Metrics, Watch
 from octavo.serve.openai.wire import CacheReport
 from octavo.text.assembler import Assembler, TextDelta
+from octavo.text.bad_words import spelled
 from octavo.text.renderer import Renderer
 
 T = TypeVar("T")
@@ -136,7 +137,7 @@ class Generation:
         """
         if self._engine.dead is not None:
             raise EngineDeadError(f"the engine is gone: {self._engine.dead}")
-        return self._door.request(prompt, params, **labels)
+        return self._door.request(prompt, spelled(params, self.tokenizer), **labels)
 
     async def stream(
         self, request: Request, outline: Outline | None = None
