@@ -15,7 +15,7 @@ from octavo.core.kv_manager import KVManager
 from octavo.core.scheduler import Scheduler
 from octavo.core.swap import SwapDirectory
 from octavo.engine.engine import Engine
-from octavo.engine.executor import InProcessExecutor
+from octavo.engine.executor import InProcessExecutor, ObservedExecutor
 from octavo.engine.hardware import free_memory
 from octavo.engine.info import EngineInfo
 from octavo.engine.resolve import Memory, kv_budget, max_model_len, state_interval
@@ -26,6 +26,7 @@ from octavo.files.model_files import ModelFiles
 from octavo.models.families import generation_defaults
 from octavo.models.memory import check_fit, kv_layout
 from octavo.models.memory_table import memory_table
+from octavo.worker.observer import Observer
 from octavo.worker.worker import Worker
 
 
@@ -38,13 +39,18 @@ def watch(tensors: Iterable[str]) -> Iterable[str]:
             bar.update()
 
 
-def build_engine(settings: EngineSettings, files: ModelFiles) -> Engine:
+def build_engine(
+    settings: EngineSettings, files: ModelFiles, observer: Observer | None = None
+) -> Engine:
     """An engine in this process. Nothing large is read before it is known to fit.
 
     Raises:
-        ConfigError: a setting is impossible, or the model is not understood or does not fit.
+        ConfigError: a setting is impossible, or the model is not understood or does not fit, or
+            what computes it cannot be observed.
     """
     plan = resolve(settings, files)
+    if observer is not None:
+        plan.backend.observe(observer)
     spec, backend = plan.spec, plan.backend
     longest = max_model_len(settings.model.max_model_len, spec)
     swapped = swap_bytes(settings.cache, plan.device, spec.kv_groups)
@@ -74,10 +80,16 @@ def build_engine(settings: EngineSettings, files: ModelFiles) -> Engine:
         table=table,
         prefix_caching=settings.cache.prefix_caching,
     )
-    return _join(settings, plan, info, swapped)
+    return _join(settings, plan, info, swapped, observer)
 
 
-def _join(settings: EngineSettings, plan: Resolved, info: EngineInfo, swapped: int) -> Engine:
+def _join(
+    settings: EngineSettings,
+    plan: Resolved,
+    info: EngineInfo,
+    swapped: int,
+    observer: Observer | None,
+) -> Engine:
     """Load what is large, and put the rooms together. `swapped`: bytes of the swap tier."""
     cache, backend, layout = settings.cache, plan.backend, info.layout
     weights = CurrentWeights.of(plan.spec, backend.checkpoint, num_threads(settings))
@@ -95,7 +107,8 @@ def _join(settings: EngineSettings, plan: Resolved, info: EngineInfo, swapped: i
     swap = SwapDirectory(swapped, store.names()) if store is not None else None
     manager = KVManager(layout, root, cache.prefix_caching, cache.prefix_index, swap)
     scheduler = Scheduler(settings.scheduler, manager)
-    executor = InProcessExecutor(Worker(make, runner, layout, store))
+    worker = Worker(make, runner, layout, store)
+    executor = ObservedExecutor(worker, observer) if observer else InProcessExecutor(worker)
     info = msgspec.structs.replace(info, epoch=weights.epoch)
     return Engine(info, scheduler, executor, weights)
 
