@@ -1,5 +1,5 @@
-"""What is asked of a model that is verified: 32 prompts of token ids and texts, some with beginnings
-in common, each with its own way of sampling. The same every time."""
+"""What is asked of a model that is verified: 32 prompts of token ids and texts, the same every
+time, some with beginnings in common, each with its own way of sampling."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class Scale:
         return max(self.prompts) + self.output
 
 
-QUICK = Scale((33, 1, 16, 47, 17, 5, 40), 8)
+QUICK = Scale((33, 1, 16, 47, 17, 5, 24), 6)
 FULL = Scale((33, 1, 16, 100, 17, 5, 70, 300, 48, 150, 640), 32)  # longer than common windows
 
 

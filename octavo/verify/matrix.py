@@ -17,7 +17,7 @@ from octavo.verify.cells import REFERENCE, Cell
 from octavo.verify.streams import Difference, Streams, differences
 from octavo.verify.subject import Subject
 from octavo.verify.trace import Trace
-from octavo.verify.ways import NotHere, alone, in_process, together
+from octavo.verify.ways import NotHere, Way, alone, in_process, together
 
 
 @dataclass(frozen=True)

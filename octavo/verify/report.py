@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import platform
-from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from importlib.metadata import version
@@ -45,7 +44,9 @@ class Report:
                     "weight_format": column.info.weight_format,
                     "dtype": column.info.dtype,
                     "kv_dtype": column.info.kv_dtype,
-                    "cells": [asdict(outcome) | {"held": outcome.held} for outcome in column.outcomes],
+                    "cells": [
+                        asdict(outcome) | {"held": outcome.held} for outcome in column.outcomes
+                    ],
                 }
                 for column in self.columns
             ],

@@ -13,6 +13,7 @@ from octavo.base.log import configure
 from octavo.base.progress import progress
 from octavo.base.settings import EngineSettings, ModelSettings
 from octavo.bench.report import check_json, write_json
+from octavo.engine.info import EngineInfo
 from octavo.files.locate import locate
 from octavo.files.model_files import ModelFiles
 from octavo.text.tokenizer import load_tokenizer
@@ -69,12 +70,21 @@ def verify(
                 raise
             except ConfigError as error:
                 refused[f"{quantization}, KV {kv_dtype}"] = str(error)
+                bar.update(len(cells))
                 continue
-            if matrix.name not in columns:
+            settings = _with(settings, model_impl=_implementation(matrix.info))
+            if matrix.name in columns:
+                bar.update(len(cells))
+            else:
                 columns[matrix.name] = matrix.run(cells, bar)
     if not columns:
         raise ConfigError("; ".join(refused.values()))
     return Report(files.name, list(columns.values()), refused, quick, now())
+
+
+def _implementation(info: EngineInfo) -> str:
+    """What `model_impl` names it: a format that it lacks is not to be had by another way."""
+    return info.runner.split()[0].lower()
 
 
 def _texts(settings: EngineSettings, files: ModelFiles) -> list[list[int]]:

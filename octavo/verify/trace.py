@@ -50,7 +50,7 @@ class Trace:
     def _follow(self, batch: Batch) -> dict[int, int]:
         """Tokens of this step that have only the stream's tokens before them, and are its own."""
         assert self._plan is not None
-        seen = {}
+        seen: dict[int, int] = {}
         starts = batch.attention.row_starts.tolist()
         for row, start in zip(self._plan.rows, starts, strict=False):
             if row.start > self._alike[row.sequence_id]:

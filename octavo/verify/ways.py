@@ -11,7 +11,7 @@ import msgspec
 from octavo.base.request import Request
 from octavo.base.sampling_params import SamplingParams
 from octavo.engine.client import AsyncEngine
-from octavo.verify.streams import Stream, Streams, collect, feed, key_of
+from octavo.verify.streams import Stream, Streams, collect, feed
 from octavo.verify.subject import Subject
 
 Way = Callable[[Subject, Sequence[Request]], Streams]
@@ -51,7 +51,9 @@ def partial_hit(subject: Subject, requests: Sequence[Request]) -> Streams:
     """The cache holds prompts that part from these in the middle of a block, or end there."""
     block = subject.settings.cache.block_size
     subject.forget()
-    collect(subject.engine.generate([r for n, q in enumerate(requests) for r in _begun(n, q, block)]))
+    collect(
+        subject.engine.generate([r for n, q in enumerate(requests) for r in _begun(n, q, block)])
+    )
     cached = []
     streams: Streams = {}
     with closing(subject.engine.generate(requests)) as deltas:
@@ -138,9 +140,7 @@ def _begun(number: int, request: Request, block_size: int) -> list[Request]:
         return []
     other = int(prompt[count] == 0)  # 0 or 1
     shared = prompt[:count] if number % 2 else [*prompt[:count], other]
-    return [
-        Request(request_id=f"begun-{number}", prompt_token_ids=shared, params=GREEDY)
-    ]
+    return [Request(request_id=f"begun-{number}", prompt_token_ids=shared, params=GREEDY)]
 
 
 def _may_fork(params: SamplingParams) -> bool:
