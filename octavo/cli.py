@@ -122,9 +122,16 @@ def models(options: argparse.Namespace) -> int:
 
 
 def doctor(options: argparse.Namespace) -> int:
-    from octavo.doctor import examine
+    if options.examined is None:
+        from octavo.doctor.machine import examine
 
-    return examine()
+        return examine()
+    from octavo.doctor.model import examine_model
+
+    options.model = options.examined
+    return examine_model(
+        _engine_settings(options), checked(ServerSettings(**take(options, ServerSettings)))
+    )
 
 
 def verify(options: argparse.Namespace) -> int:
@@ -202,7 +209,7 @@ def _parser() -> argparse.ArgumentParser:
         help="short names, folders, files or hub ids; default: all kinds that are known",
     )
     sub.add_argument("--markdown", action="store_true", help="the tables of docs/models.md")
-    _command(commands, "doctor", doctor, "what this machine has, and what Octavo makes of it")
+    _add_doctor(_command(commands, "doctor", doctor, "what is here, and what Octavo makes of it"))
     _add_verify(_command(commands, "verify", verify, "same bits, however requests are scheduled?"))
     _add_bench(_command(commands, "bench", bench, "measure speed and quality"))
     return top
@@ -267,6 +274,15 @@ def _add_bench(parser: argparse.ArgumentParser) -> None:
     _add_formats(sub, "auto, bf16, q8_0, q5_1, q4_1", "auto")
     sub.add_argument("--json", metavar="FILE", help="write the figures here too")
     add_flags(sub, ModelSettings, skip=NOT_FOR_QUALITY)
+
+
+def _add_doctor(parser: argparse.ArgumentParser) -> None:
+    """All that `serve` takes, as what is to be served is looked at."""
+    parser.add_argument(
+        "examined", nargs="?", metavar="MODEL", help="a model to look at too; default: none"
+    )
+    for part in (*ENGINE_PARTS, ServerSettings):
+        add_flags(parser, part, skip=("model",))
 
 
 def _add_verify(parser: argparse.ArgumentParser) -> None:

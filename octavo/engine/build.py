@@ -51,6 +51,16 @@ def build_engine(
     plan = resolve(settings, files)
     if observer is not None:
         plan.backend.observe(observer)
+    return _join(settings, plan, plan_engine(settings, plan, files), observer)
+
+
+def plan_engine(settings: EngineSettings, plan: Resolved, files: ModelFiles) -> EngineInfo:
+    """What an engine will be, but for the epoch of its weights, with all its memory.
+
+    Raises:
+        ConfigError: a setting is impossible.
+        CapacityError: it does not fit.
+    """
     spec, backend = plan.spec, plan.backend
     longest = max_model_len(settings.model.max_model_len, spec)
     swapped = swap_bytes(settings.cache, plan.device, spec.kv_groups)
@@ -64,7 +74,7 @@ def build_engine(
         max_model_len=longest,
         runner=backend.name,
     )
-    info = EngineInfo(
+    return EngineInfo(
         model=files.name,
         family=spec.family,
         dtype=plan.dtype,
@@ -80,18 +90,14 @@ def build_engine(
         table=table,
         prefix_caching=settings.cache.prefix_caching,
     )
-    return _join(settings, plan, info, swapped, observer)
 
 
 def _join(
-    settings: EngineSettings,
-    plan: Resolved,
-    info: EngineInfo,
-    swapped: int,
-    observer: Observer | None,
+    settings: EngineSettings, plan: Resolved, info: EngineInfo, observer: Observer | None
 ) -> Engine:
-    """Load what is large, and put the rooms together. `swapped`: bytes of the swap tier."""
+    """Load what is large, and put the rooms together."""
     cache, backend, layout = settings.cache, plan.backend, info.layout
+    swapped = swap_bytes(cache, plan.device, plan.spec.kv_groups)  # perhaps a share of what is free
     weights = CurrentWeights.of(plan.spec, backend.checkpoint, num_threads(settings))
     make = partial(backend.load, layout, plan.kv_dtype, watch)
     runner = make(weights.checkpoint)
