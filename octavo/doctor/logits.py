@@ -32,7 +32,7 @@ def logits_findings(
         _check_fit(settings, files)
         truth = _truth(settings, files, prompts)
     except ConfigError as error:
-        yield warning("logits", f"not compared: {error}", "nothing, where answers are good")
+        yield warning("logits", f"not compared: {error}", "answers do not depend on it")
         return
     exact = _with(settings, **FLOAT32)
     yield _compared("logits", ours(exact, files, prompts), truth, "float32")

@@ -24,7 +24,7 @@ from octavo.files.model_files import ModelFiles
 from octavo.files.short_names import cache_folder
 from octavo.text.renderer import Renderer, load_renderer
 
-PATHS = ("Python", "cache")  # findings about the machine that begin or end with a path
+UNAFFECTED = "answers do not depend on it"
 PROMPT_TEXTS = ("plain", "accents", "code")
 PROMPT_TOKENS = 24  # drawn, where there is no tokenizer
 
@@ -38,12 +38,12 @@ def examine_model(settings: EngineSettings, server: ServerSettings) -> int:
     configure(logging.ERROR)
     files = locate(settings.model.model, code=settings.model.trust_remote_code)
     facts, runs = machine()
-    for name, fact in facts.items():
-        if name not in PATHS:
-            print(f"{name:<12}{fact}")
-    print(f"{'model':<12}{files.name}, {files.path}\n")
-    found = [] if runs else [wrong("native", facts["native"], "install a build for this CPU")]
-    for finding in found or _findings(settings, server, files):
+    for name, fact in (_without_paths(facts) | {"model": f"{files.name}, {files.path}"}).items():
+        print(f"{name:<12}{fact}")
+    print()
+    cannot = wrong("native", facts["native"], "install a build for this CPU")
+    found = []
+    for finding in _findings(settings, server, files) if runs else [cannot]:
         print(finding, flush=True)
         found.append(finding)
     print(f"\n{summary(found)}")
@@ -74,6 +74,12 @@ def _findings(
         yield from logits_findings(settings, files, prompts)
 
 
+def _without_paths(facts: dict[str, str]) -> dict[str, str]:
+    """What may be shown to others."""
+    python, _, _ = facts["Python"].partition(",")
+    return {name: fact for name, fact in facts.items() if name != "cache"} | {"Python": python}
+
+
 def _memory(settings: EngineSettings, files: ModelFiles) -> tuple[EngineInfo | None, Finding]:
     try:
         info = plan_engine(settings, resolve(settings, files), files)
@@ -97,7 +103,7 @@ def _text(
         try:
             truth = TrueText(source, settings.model.trust_remote_code)
         except ModelError as error:
-            yield warning("token ids", f"not compared: {error}", "nothing, where answers are good")
+            yield warning("token ids", f"not compared: {error}", UNAFFECTED)
     yield from text_findings(renderer, info.vocab_size, info.eos_token_ids, truth)
 
 
