@@ -33,6 +33,7 @@ ENGINE_PARTS = (
     SpeculationSettings,
     EngineSettings,
 )
+NOT_FOR_VERIFY = ("quantization", "max_model_len", "chat_template", "skip_tokenizer_init")
 NOT_FOR_QUALITY = (
     "quantization",
     "device",
@@ -131,9 +132,22 @@ def models(options: argparse.Namespace) -> int:
 
 
 def doctor(options: argparse.Namespace) -> int:
-    from octavo.doctor import examine
+    if options.examined is None:
+        from octavo.doctor.machine import examine
 
-    return examine()
+        return examine()
+    from octavo.doctor.model import examine_model
+
+    options.model = options.examined
+    return examine_model(
+        _engine_settings(options), checked(ServerSettings(**take(options, ServerSettings)))
+    )
+
+
+def verify(options: argparse.Namespace) -> int:
+    from octavo.verify.run import run
+
+    return run(options)
 
 
 def bench(options: argparse.Namespace) -> None:
@@ -217,7 +231,8 @@ def _parser() -> argparse.ArgumentParser:
         help="short names, folders, files or hub ids; default: all kinds that are known",
     )
     sub.add_argument("--markdown", action="store_true", help="the tables of docs/models.md")
-    _command(commands, "doctor", doctor, "what this machine has, and what Octavo makes of it")
+    _add_doctor(_command(commands, "doctor", doctor, "what is here, and what Octavo makes of it"))
+    _add_verify(_command(commands, "verify", verify, "same bits, however requests are scheduled?"))
     _add_bench(_command(commands, "bench", bench, "measure speed and quality"))
     return top
 
@@ -235,11 +250,15 @@ def _command(
 def _add_engine(parser: argparse.ArgumentParser, positional: bool = True) -> None:
     """`positional`: the model may be given without its flag too."""
     if positional:
-        parser.add_argument(
-            "model", nargs="?", default=argparse.SUPPRESS, metavar="MODEL", help="as --model"
-        )
+        _add_model(parser)
     for part in ENGINE_PARTS:
         add_flags(parser, part)
+
+
+def _add_model(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "model", nargs="?", default=argparse.SUPPRESS, metavar="MODEL", help="as --model"
+    )
 
 
 def _add_bench(parser: argparse.ArgumentParser) -> None:
@@ -289,22 +308,45 @@ def _add_bench(parser: argparse.ArgumentParser) -> None:
     sub.add_argument("--repeats", type=int, default=20, help="steps of which the quickest counts")
     sub.add_argument("--json", metavar="FILE", help="write the figures here too")
     sub = _command(kinds, "quality", quality, "what formats of weights and KV cost in answers")
-    sub.add_argument(
+    _add_formats(sub, "auto, bf16, q8_0, q5_1, q4_1", "auto")
+    sub.add_argument("--json", metavar="FILE", help="write the figures here too")
+    add_flags(sub, ModelSettings, skip=NOT_FOR_QUALITY)
+
+
+def _add_doctor(parser: argparse.ArgumentParser) -> None:
+    """All that `serve` takes, as what is to be served is looked at."""
+    parser.add_argument(
+        "examined", nargs="?", metavar="MODEL", help="a model to look at too; default: none"
+    )
+    for part in (*ENGINE_PARTS, ServerSettings):
+        add_flags(parser, part, skip=("model",))
+
+
+def _add_verify(parser: argparse.ArgumentParser) -> None:
+    _add_model(parser)
+    parser.add_argument("--quick", action="store_true", help="shorter prompts, fewer KV formats")
+    _add_formats(parser, "auto", "all, or with --quick auto and int8")
+    parser.add_argument("--json", metavar="FILE", help="write the report here too")
+    add_flags(parser, ModelSettings, skip=NOT_FOR_VERIFY)
+
+
+def _add_formats(parser: argparse.ArgumentParser, quantizations: str, kv_dtypes: str) -> None:
+    """Flags that may be repeated; their defaults in words."""
+    parser.add_argument(
         "--quantization",
         action="append",
         dest="quantizations",
         metavar="FORMAT",
-        help="as in serving, may be repeated; default: auto, bf16, q8_0, q5_1, q4_1",
+        help=f"as in serving, may be repeated; default: {quantizations}",
     )
-    sub.add_argument(
+    parser.add_argument(
         "--kv-dtype",
         action="append",
         dest="kv_dtypes",
         metavar="DTYPE",
-        help="as in serving, each with each format of weights, may be repeated; default: auto",
+        help="as in serving, each with each format of weights, may be repeated; "
+        f"default: {kv_dtypes}",
     )
-    sub.add_argument("--json", metavar="FILE", help="write the figures here too")
-    add_flags(sub, ModelSettings, skip=NOT_FOR_QUALITY)
 
 
 def _add_sampling(parser: argparse.ArgumentParser, max_tokens: int) -> None:

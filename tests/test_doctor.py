@@ -7,9 +7,9 @@ from types import SimpleNamespace
 
 import pytest
 
-from octavo import doctor
 from octavo.base.errors import ConfigError
 from octavo.cli import main
+from octavo.doctor import machine
 from octavo.engine import hardware
 from octavo.native.library import library
 
@@ -33,7 +33,7 @@ def test_this_machine(capsys, tmp_path, monkeypatch):
 
 def test_why_no_better_variant(capsys, monkeypatch):
     taken = SimpleNamespace(variant="avx2", cpu_variants=lambda: ["portable", "avx2", "avx512"])
-    monkeypatch.setattr(doctor, "library", lambda: taken)
+    monkeypatch.setattr(machine, "library", lambda: taken)
     assert main(["doctor"]) == 0
     reasons = "avx2; not avx512: not built; not avx512bf16: this CPU lacks it"
     assert findings(capsys)["native"] == reasons
@@ -44,7 +44,7 @@ def test_where_nothing_can_run(error, capsys, monkeypatch):
     def fail() -> None:
         raise error
 
-    monkeypatch.setattr(doctor, "library", fail)
+    monkeypatch.setattr(machine, "library", fail)
     assert main(["doctor"]) == 1
     assert findings(capsys)["native"] == "cannot run: not built"
 

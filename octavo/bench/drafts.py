@@ -26,8 +26,16 @@ from octavo.llm import LLM
 
 TOKENS = 192  # of an answer, at most
 CHARACTERS = 1400  # of a prompt's text
-FILES = ("core/queue", "base/units", "core/policies", "text/stop_strings")
-FILES += ("core/moves", "bench/roofline", "core/state_blocks", "files/locate")
+FILES = (
+    "base/units",
+    "bench/roofline",
+    "core/moves",
+    "core/policies",
+    "core/queue",
+    "core/state_blocks",
+    "files/locate",
+    "text/stop_strings",
+)
 TASKS = {
     "edit": "Rewrite this file with a type hint for each argument. Answer with the file alone.",
     "quote": "Summarize this text by quoting its sentences word by word, in their order.",
@@ -53,7 +61,7 @@ def run(options: argparse.Namespace, settings: EngineSettings) -> None:
     check_repeats(options.repeats)
     check_json(options.json)
     ways = {way: _llm(settings, way) for way in ("off", *(options.speculations or ["ngram"]))}
-    found = []
+    found: list[Speed] = []
     with progress(len(TASKS) * 2 * options.repeats, "drafts", " rounds") as bar:
         for task in TASKS:
             for users in (1, 8):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Protocol
 
+from octavo.base.errors import ConfigError
 from octavo.base.kv import KVLayout
 from octavo.engine.hardware import require_torch
 from octavo.files.short_names import cache_folder
@@ -16,6 +17,7 @@ from octavo.native.memory import weight_bytes
 from octavo.weights.checkpoint import Checkpoint
 from octavo.weights.formats import summary, weight_formats
 from octavo.weights.parameters import Parameters
+from octavo.worker.observer import Observer
 from octavo.worker.worker import Runner
 
 if TYPE_CHECKING:
@@ -39,6 +41,13 @@ class Backend(Protocol):
 
     checkpoint: Checkpoint  # that it was made for
 
+    def observe(self, observer: Observer) -> None:
+        """Have what is loaded from now on tell of every op.
+
+        Raises:
+            ConfigError: its ops cannot be told apart.
+        """
+
     def load(self, layout: KVLayout, kv_dtype: str, watch: Watch, checkpoint: Checkpoint) -> Runner:
         """Read weights from a checkpoint, which may have been updated, and allocate the KV cache.
         `watch` shows progress over tensors."""
@@ -53,6 +62,7 @@ class NativeBackend:
         self._native = library()
         self._spec, self.checkpoint, self._dtype = spec, checkpoint, dtype
         self._threads = threads
+        self._observer: Observer | None = None
         self._parameters = Parameters(spec, checkpoint)
         self._formats = weight_formats(spec, self._parameters, dtype, quantization)
         self.name = f"native {self._native.variant}, {threads} threads"
@@ -69,6 +79,9 @@ class NativeBackend:
         fewer = weight_bytes(self._native, self._spec, formats)
         return ("--quantization q8_0", fewer) if fewer < self.weight_bytes() else None
 
+    def observe(self, observer: Observer) -> None:
+        self._observer = observer
+
     def load(self, layout: KVLayout, kv_dtype: str, watch: Watch, checkpoint: Checkpoint) -> Runner:
         from octavo.worker.native_runner import NativeRunner
 
@@ -82,6 +95,7 @@ class NativeBackend:
             self._threads,
             cache_folder() / "packed" if checkpoint is self.checkpoint else None,
             watch,
+            observer=self._observer,
         )
 
 
@@ -110,6 +124,9 @@ class FallbackBackend:
         if self._dtype != "float32":
             return None
         return "--dtype bfloat16", self._model.spec.num_parameters * ITEMSIZE["bfloat16"]
+
+    def observe(self, observer: Observer) -> None:
+        raise ConfigError(f"{self.name} does not tell of its ops")
 
     def load(self, layout: KVLayout, kv_dtype: str, watch: Watch, checkpoint: Checkpoint) -> Runner:
         from octavo.worker.fallback_runner import FallbackRunner
@@ -145,6 +162,9 @@ class TorchBackend:
         if self._dtype != "float32":
             return None
         return "--dtype bfloat16", memory.weight_bytes(self._spec, ITEMSIZE["bfloat16"])
+
+    def observe(self, observer: Observer) -> None:
+        raise ConfigError(f"{self.name} does not tell of its ops")
 
     def load(self, layout: KVLayout, kv_dtype: str, watch: Watch, checkpoint: Checkpoint) -> Runner:
         from octavo.worker.torch_runner import TorchRunner, use_threads

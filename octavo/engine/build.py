@@ -17,7 +17,7 @@ from octavo.core.kv_manager import KVManager
 from octavo.core.scheduler import Scheduler
 from octavo.core.swap import SwapDirectory
 from octavo.engine.engine import Engine
-from octavo.engine.executor import InProcessExecutor
+from octavo.engine.executor import InProcessExecutor, ObservedExecutor
 from octavo.engine.hardware import free_memory
 from octavo.engine.info import EngineInfo
 from octavo.engine.proposers import make_proposer
@@ -39,6 +39,7 @@ from octavo.models.families import generation_defaults
 from octavo.models.memory import check_fit, kv_layout
 from octavo.models.memory_table import memory_table
 from octavo.sampling.processors import Processors, load_processors
+from octavo.worker.observer import Observer
 from octavo.worker.worker import Worker
 
 
@@ -51,14 +52,29 @@ def watch(tensors: Iterable[str]) -> Iterable[str]:
             bar.update()
 
 
-def build_engine(settings: EngineSettings, files: ModelFiles) -> Engine:
+def build_engine(
+    settings: EngineSettings, files: ModelFiles, observer: Observer | None = None
+) -> Engine:
     """An engine in this process. Nothing large is read before it is known to fit.
 
     Raises:
-        ConfigError: a setting is impossible, or the model is not understood or does not fit.
+        ConfigError: a setting is impossible, or the model is not understood or does not fit, or
+            what computes it cannot be observed.
     """
     processors = load_processors(settings.model.logits_processors)
     plan = resolve(settings, files)
+    if observer is not None:
+        plan.backend.observe(observer)
+    return _join(settings, plan, plan_engine(settings, plan, files), processors, observer)
+
+
+def plan_engine(settings: EngineSettings, plan: Resolved, files: ModelFiles) -> EngineInfo:
+    """What an engine will be, but for the epoch of its weights, with all its memory.
+
+    Raises:
+        ConfigError: a setting is impossible.
+        CapacityError: it does not fit.
+    """
     spec, backend = plan.spec, plan.backend
     check_states(settings, spec.kv_groups)
     longest = max_model_len(settings.model.max_model_len, spec)
@@ -73,7 +89,7 @@ def build_engine(settings: EngineSettings, files: ModelFiles) -> Engine:
         max_model_len=longest,
         runner=backend.name,
     )
-    info = EngineInfo(
+    return EngineInfo(
         model=files.name,
         family=spec.family,
         dtype=plan.dtype,
@@ -90,16 +106,19 @@ def build_engine(settings: EngineSettings, files: ModelFiles) -> Engine:
         prefix_caching=settings.cache.prefix_caching,
         max_logprobs=settings.model.max_logprobs,
         logprobs_mode=cast(LogprobsMode, settings.model.logprobs_mode),
-        logits_processors=tuple(processors),
     )
-    return _join(settings, plan, info, swapped, processors)
 
 
 def _join(
-    settings: EngineSettings, plan: Resolved, info: EngineInfo, swapped: int, processors: Processors
+    settings: EngineSettings,
+    plan: Resolved,
+    info: EngineInfo,
+    processors: Processors,
+    observer: Observer | None,
 ) -> Engine:
-    """Load what is large, and put the rooms together. `swapped`: bytes of the swap tier."""
+    """Load what is large, and put the rooms together."""
     cache, backend, layout = settings.cache, plan.backend, info.layout
+    swapped = swap_bytes(cache, plan.device, plan.spec.kv_groups)  # perhaps a share of what is free
     weights = CurrentWeights.of(plan.spec, backend.checkpoint, num_threads(settings))
     make = partial(backend.load, layout, plan.kv_dtype, watch)
     runner = make(weights.checkpoint)
@@ -123,8 +142,9 @@ def _join(
     )
     scheduler = Scheduler(settings.scheduler, manager, num_drafts(settings.speculation))
     proposer = make_proposer(settings.speculation)
-    executor = InProcessExecutor(Worker(make, runner, layout, store, processors, proposer))
-    info = msgspec.structs.replace(info, epoch=weights.epoch)
+    worker = Worker(make, runner, layout, store, processors, proposer)
+    executor = ObservedExecutor(worker, observer) if observer else InProcessExecutor(worker)
+    info = msgspec.structs.replace(info, epoch=weights.epoch, logits_processors=tuple(processors))
     return Engine(info, scheduler, executor, weights, settings.scheduler.async_scheduling)
 
 

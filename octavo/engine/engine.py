@@ -137,6 +137,11 @@ class Engine:
             self._executor.load(self._weights.checkpoint)
             self.is_asleep = False
 
+    def suspend(self) -> None:
+        """Take the KV of every running request, as where memory is full: it waits, and computes
+        again what is no longer found."""
+        self._quiet("recompute")
+
     def reset_prefix_cache(self) -> bool:
         """Forget all cached KV; False, with nothing changed, where a request holds some."""
         emptied = self._scheduler.reset_prefix_cache()

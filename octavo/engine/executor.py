@@ -8,6 +8,7 @@ from octavo.base.log import logger
 from octavo.base.output import OpCost
 from octavo.base.plan import Move, StepPlan, StepResult
 from octavo.weights.checkpoint import Checkpoint
+from octavo.worker.observer import Observer
 from octavo.worker.worker import Ticket, Worker
 
 log = logger("executor")
@@ -60,6 +61,18 @@ class InProcessExecutor:
             return self._worker.sample(ticket)
         except Exception as error:  # as above
             return _failed(ticket.step, error)
+
+
+class ObservedExecutor(InProcessExecutor):
+    """The same, with somebody who watches."""
+
+    def __init__(self, worker: Worker, observer: Observer) -> None:
+        super().__init__(worker)
+        self._observer = observer
+
+    def submit(self, plan: StepPlan) -> Ticket | StepResult:
+        self._observer.begin(plan)
+        return super().submit(plan)
 
 
 def _failed(step: int, error: Exception) -> StepResult:

@@ -69,6 +69,14 @@ def cpu_model() -> str:
     return names[0] if names else platform.machine()
 
 
+def cpu_flags() -> frozenset[str]:
+    """What the CPU can do, in the kernel's words: "avx2", "bf16"..."""
+    lines = CPUINFO.read_text().splitlines() if CPUINFO.is_file() else []
+    pairs = (line.partition(":") for line in lines)
+    found = (rest for name, _, rest in pairs if name.strip() in ("flags", "Features"))
+    return frozenset(next(found, "").split())
+
+
 def huge_pages() -> str:
     """When the kernel backs memory with huge pages: "always", "madvise" (where asked) or "never";
     "unknown" where it does not say."""
@@ -88,8 +96,7 @@ def fast_dtypes(device: str, computed_by: str) -> frozenset[str]:
     slower; the native kernels read every one of them at full speed."""
     if device != "cpu" or computed_by == "native":
         return frozenset({"float32", "float16", "bfloat16"})
-    flags = CPUINFO.read_text() if CPUINFO.is_file() else ""
-    native = any(flag in flags.split() for flag in ("avx512_bf16", "amx_bf16", "bf16"))
+    native = any(flag in cpu_flags() for flag in ("avx512_bf16", "amx_bf16", "bf16"))
     return frozenset({"float32", "bfloat16"} if native else {"float32"})
 
 

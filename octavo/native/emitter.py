@@ -10,6 +10,7 @@ import numpy as np
 from octavo.models.spec import LinearSpec, ModelSpec, NormSpec, ParamSpec, RopeSpec
 from octavo.native.interface import Part, PlacedPart, Program
 from octavo.native.kv import KV_FORMATS, KVMemory
+from octavo.native.traced import TracedProgram
 from octavo.native.weights import Weights
 
 
@@ -26,7 +27,7 @@ class Emitter:
 
     def __init__(
         self,
-        program: Program,
+        program: Program | TracedProgram,
         spec: ModelSpec,
         weights: Weights,
         memory: KVMemory,
@@ -41,6 +42,11 @@ class Emitter:
         self.hidden_size = spec.hidden_size
         self._buffers: dict[tuple[str, int], int] = {}
         self._ropes: dict[RopeSpec, int] = {}
+
+    def enter(self, layer: int | None) -> None:
+        """What is written from now on is of this layer, or of none."""
+        if isinstance(self.program, TracedProgram):
+            self.program.layer = layer
 
     def buffer(self, role: str, width: int) -> int:
         """Buffers of one role and width are one: layers run one after another."""

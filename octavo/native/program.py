@@ -59,9 +59,11 @@ def emit(made: Emitter, spec: ModelSpec, hidden_of: Collection[int] = ()) -> Emi
     hidden = {n: program.buffer(spec.hidden_size, True) for n in hidden_of}
     program.embed(x, made.weights.matrix(spec.embedding), spec.embedding_scale)
     for n, layer in enumerate(spec.layers):
+        made.enter(n)
         _layer(made, n, layer, x)
         if n in hidden:
             program.choose("choose", hidden[n], x)
+    made.enter(None)
     program.choose("choose", last, x)
     made.norm(normed, last, spec.norm)
     made.linear("head", normed, [spec.head], Target(logits, False))

@@ -16,15 +16,18 @@ from octavo.native.interface import Native
 from octavo.native.kv import allocate
 from octavo.native.program import emit
 from octavo.native.sampling import sample
+from octavo.native.traced import TracedProgram
 from octavo.native.weights import Weights
 from octavo.sampling.processors import NO_PROCESSORS, Processors
 from octavo.sampling.rows import Drawn, SamplingRow
 from octavo.weights.checkpoint import Checkpoint
 from octavo.worker.batch import Batch
+from octavo.worker.observer import Observer
 
 
 class NativeRunner:
-    """A model with its weights and its KV cache in this machine's memory."""
+    """A model with its weights and its KV cache in this machine's memory. With an observer, its ops
+    run one by one."""
 
     def __init__(
         self,
@@ -38,6 +41,7 @@ class NativeRunner:
         cache: Path | None,
         watch: Callable[[Iterable[str]], Iterable[str]] = lambda names: names,
         hidden_of: Collection[int] = (),
+        observer: Observer | None = None,
     ) -> None:
         self._pool = native.Pool(threads)
         memory = allocate(native, spec, layout, kv_dtype)
@@ -50,7 +54,7 @@ class NativeRunner:
         self._emitter = partial(
             Emitter, spec=spec, memory=memory, kv_dtype=kv_dtype, block_size=layout.block_size
         )
-        self._native, self._hidden_of = native, hidden_of
+        self._native, self._hidden_of, self._observer = native, hidden_of, observer
         self._load(self._read(checkpoint, cache=cache, watch=watch))
 
     def update(self, checkpoint: Checkpoint) -> None:
@@ -62,8 +66,10 @@ class NativeRunner:
     def _load(self, weights: Weights) -> None:
         self.weight_bytes = weights.num_bytes
         self.program = self._native.Program(self._pool)
-        emitter = self._emitter(program=self.program, weights=weights)
+        traced = TracedProgram(self.program) if self._observer is not None else None
+        emitter = self._emitter(program=traced or self.program, weights=weights)
         self._buffers = emit(emitter, self._spec, self._hidden_of)
+        self._ops = traced.ops if traced is not None else []
 
     def pages(self, pool: int) -> np.ndarray:
         self.program.wait()  # a step that was given up may still write
@@ -86,8 +92,17 @@ class NativeRunner:
             tables=batch.attention.tables,
             chosen=batch.chosen,
         )
-        self.program.start(0)
+        if self._observer is None:
+            self.program.start(0)
+        else:
+            self._run_observed(batch, self._observer)
         return self.program.rows(self._buffers.logits)
+
+    def _run_observed(self, batch: Batch, observer: Observer) -> None:
+        for op in self._ops:
+            self.program.start(op.segment)
+            self.program.wait()
+            observer.wrote(batch, op, self.program.rows(op.buffer))
 
     def sample(
         self,

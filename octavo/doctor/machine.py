@@ -24,6 +24,14 @@ from octavo.native.library import VARIANTS, built_variants, library
 
 def examine() -> int:
     """Print the findings. The exit code: 1 where the native library cannot run."""
+    findings, runs = machine()
+    for name, finding in findings.items():
+        print(f"{name:<12}{finding}")
+    return 0 if runs else 1
+
+
+def machine() -> tuple[dict[str, str], bool]:
+    """What there is, by name, and whether the native library runs."""
     native, runs = _native()
     findings = {
         "Octavo": __version__,
@@ -37,9 +45,7 @@ def examine() -> int:
         "CUDA": _cuda(),
         "cache": _cache(cache_folder()),
     }
-    for name, finding in findings.items():
-        print(f"{name:<12}{finding}")
-    return 0 if runs else 1
+    return findings, runs
 
 
 def _native() -> tuple[str, bool]:

@@ -1,0 +1,111 @@
+"""The matrix holds on models of several kinds, and says where it does not."""
+
+from __future__ import annotations
+
+import json
+import re
+
+import pytest
+from faulty import FaultyNative
+from tiny_chat import tiny_chat_model
+from tiny_models import tiny_model
+
+from octavo.base.errors import ConfigError
+from octavo.base.settings import EngineSettings
+from octavo.cli import main
+from octavo.engine import backends
+from octavo.files.model_files import ModelFiles
+from octavo.native.library import library
+from octavo.verify.cells import CELLS
+from octavo.verify.run import verify
+
+WITHOUT_PROCESS = [cell for cell in CELLS if cell.name != "engine process"]
+FLOAT32 = [("auto", "auto")]
+
+
+def check(folder, cells=WITHOUT_PROCESS, formats=FLOAT32, **options):
+    settings = EngineSettings.flat(
+        model=str(folder), **({"dtype": "float32", "threads": 1} | options)
+    )
+    return verify(settings, ModelFiles("tiny", folder), formats, quick=True, cells=cells)
+
+
+def outcomes(report):
+    return {o.cell: o for column in report.columns for o in column.outcomes}
+
+
+def cells(*names):
+    return [cell for cell in CELLS if cell.name in names]
+
+
+@pytest.mark.parametrize("family", ["qwen3", "gemma3", "mixtral", "falcon_h1", "deepseek_v3"])
+def test_every_cell_holds_on_native_models(family, tmp_path):
+    tiny_model(tmp_path, family)
+    report = check(tmp_path, formats=[("q8_0", "auto"), ("q8_0", "int8")])
+    assert report.holds, report.text()
+    assert len(report.columns) == (1 if family == "deepseek_v3" else 2)
+    found = outcomes(report)
+    assert [o.cell for o in found.values() if not o.held] == []
+    assert found["batch of 32"].requests == 32
+    assert found["batch of 32"].answers == 32 + 3 * 4  # four have four
+    assert found["batch of 32"].tokens >= 43 * 6
+
+
+@pytest.mark.parametrize("name,layer,where", [("down", 1, "op down"), ("o", 0, "op o")])
+def test_a_kernel_that_adds_by_batch_is_named(name, layer, where, tmp_path, monkeypatch):
+    """Alone, on any number of threads, nothing is wrong; in a batch the first layer and op are
+    told that wrote other bits."""
+    tiny_model(tmp_path, "qwen3", num_hidden_layers=3)
+    faulty = FaultyNative(library(), name, layer)
+    monkeypatch.setattr(backends, "library", lambda: faulty)
+    report = check(tmp_path, cells("batch of 32", "chunk of 1", "preempted twice", "warm"))
+    assert not report.holds
+    found = outcomes(report)
+    # The only batch there are the four answers of one request, in the reference.
+    assert re.match(r"request 18\b.*; 4 of 7 answers$", found["chunk of 1"].failure)
+    for cell in ("batch of 32", "preempted twice", "warm"):
+        failure = found[cell].failure
+        assert failure and re.match(r"request \d+(, answer \d)?, position \d+: ", failure), failure
+        assert re.search(rf"first seen at position \d+, layer {layer}, {where};", failure), failure
+    assert "batch of 32" in report.text() and "NOT every cell holds" in report.text()
+
+
+def test_torch_is_told_of_as_it_is(tmp_path):
+    """Nothing is promised there; what fails is told by request and position."""
+    tiny_model(tmp_path, "qwen3")
+    report = check(tmp_path, cells("batch of 32", "warm"), model_impl="torch")
+    [column] = report.columns
+    assert column.info.runner == "torch cpu"
+    for outcome in column.outcomes:
+        assert outcome.why_not is None and outcome.requests > 10
+        if outcome.failure:
+            assert "torch cpu does not tell of its ops" in outcome.failure
+    assert report.holds == all(outcome.held for outcome in column.outcomes)
+
+
+def test_the_command_prints_and_writes_a_certificate(tmp_path, capsys):
+    """With the engine process too; texts are asked where there is a tokenizer."""
+    folder, file = tiny_chat_model(tmp_path / "tiny"), tmp_path / "report.json"
+    options = ["--quick", "--kv-dtype", "auto", "--threads", "1", "--json", str(file)]
+    assert main(["verify", str(folder), *options]) == 0
+    printed = capsys.readouterr().out
+    written = json.loads(file.read_text())
+    [told] = written["formats"]
+    assert [cell["cell"] for cell in told["cells"]] == [cell.name for cell in CELLS]
+    assert all(cell["held"] for cell in told["cells"]) and written["holds"] and written["quick"]
+    assert "certificate: every cell holds, bit for bit" in printed
+    for name, fact in written["certificate"].items():
+        assert re.search(rf"^{name} +{re.escape(fact)}$", printed, re.M)
+    assert str(tmp_path) not in printed
+    total = sum(cell["tokens"] for cell in told["cells"])
+    assert f" {total:,} tokens" in written["certificate"]["compared"]
+
+
+def test_formats_that_a_model_cannot_have_are_told(tmp_path):
+    tiny_model(tmp_path, "deepseek_v3")
+    report = check(tmp_path, cells("batch of 32"), [("auto", "auto"), ("auto", "int8")])
+    assert report.holds, report.text()
+    assert "int8 has no form for latents" in report.refused["auto, KV int8"]
+    assert "auto, KV int8: " in report.text()
+    with pytest.raises(ConfigError, match="latents"):
+        check(tmp_path, cells("batch of 32"), [("auto", "int8")], model_impl="native")
