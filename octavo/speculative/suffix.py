@@ -3,9 +3,9 @@
         ... the cat sat | on    x 3          p(on)        = 3/4
                         | down  x 1          p(on, the)   = 3/4 * 2/3       and so on down the tree
 
-After SuffixDecoding (Oliaro et al., 2024, arXiv 2411.04975): all places where the longest end of the
-sequence occurs vote on each next token, and guesses go on while they are likely enough. Places are
-found by hashes of n-grams, not in a tree, so that memory is bounded and old answers can go.
+After SuffixDecoding (Oliaro et al., 2024, arXiv 2411.04975): all places where the longest end of
+the sequence occurs vote on each next token, and guesses go on while they are likely enough. Places
+are found by hashes of n-grams, not in a tree, so that memory is bounded and old answers can go.
 """
 
 from __future__ import annotations
@@ -84,13 +84,14 @@ class PastAnswers:
     def following(self, tokens: np.ndarray, most: int) -> tuple[np.ndarray, int]:
         """What followed where the end of `tokens` occurs, int32 [places, most], the latest place
         first, and how many tokens agree there. Below 0 where an answer ended."""
-        wanted, agreeing = tokens[-MOST:], 0
-        behind = np.empty(0, np.int64)
-        found = self._hashes(wanted[-_ORDERS[-1] :])
-        for i, hashes in reversed(list(enumerate(found))):
-            if agreeing < _ORDERS[i] and len(hashes) > 0:
-                places = np.fromiter(self._places(i, int(hashes[-1])), np.int64)
+        wanted, behind, agreeing = tokens[-MOST:], np.empty(0, np.int64), 0
+        hashes = list(self._hashes(wanted[-_ORDERS[-1] :]))
+        for i in reversed(range(len(_ORDERS))):
+            if len(hashes[i]) > 0:
+                places = np.fromiter(self._places(i, int(hashes[i][-1])), np.int64)
                 behind, agreeing = longest_of(self._tokens, places, wanted)
+            if agreeing >= _ORDERS[i]:
+                break
         return self._tokens.take(behind[:, None] + np.arange(most), mode="wrap"), agreeing
 
     def _places(self, order: int, hashed: int) -> Iterator[int]:
@@ -136,7 +137,7 @@ def _own(tokens: np.ndarray, most: int) -> tuple[list[int], float]:
 
 def _linked(hashes: np.ndarray, places: np.ndarray, latest: np.ndarray) -> np.ndarray:
     """For each place the one before it with the same hash; `latest` is brought up to date."""
-    before = latest[hashes]
+    before: np.ndarray = latest[hashes]
     order = np.argsort(hashes, kind="stable")
     again = np.flatnonzero(hashes[order[1:]] == hashes[order[:-1]])
     before[order[again + 1]] = places[order[again]]
