@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 from functools import partial
 from hashlib import sha256
 
@@ -18,7 +19,7 @@ from octavo.engine.engine import Engine
 from octavo.engine.executor import InProcessExecutor
 from octavo.engine.hardware import free_memory
 from octavo.engine.info import EngineInfo
-from octavo.engine.proposers import make_proposer
+from octavo.engine.proposers import Drafting, drafting
 from octavo.engine.resolve import (
     Memory,
     check_states,
@@ -55,11 +56,13 @@ def build_engine(settings: EngineSettings, files: ModelFiles) -> Engine:
         ConfigError: a setting is impossible, or the model is not understood or does not fit.
     """
     plan = resolve(settings, files)
+    check_states(settings, plan.spec.kv_groups)
+    draft = drafting(settings, plan, watch)
+    plan = replace(plan, spec=draft.spec)
     spec, backend = plan.spec, plan.backend
-    check_states(settings, spec.kv_groups)
     longest = max_model_len(settings.model.max_model_len, spec)
     swapped = swap_bytes(settings.cache, plan.device, spec.kv_groups)
-    layout = _plan_memory(settings, plan, longest, swapped)
+    layout = _plan_memory(settings, plan, draft, longest, swapped)
     table = memory_table(
         spec,
         layout,
@@ -68,6 +71,7 @@ def build_engine(settings: EngineSettings, files: ModelFiles) -> Engine:
         kv_dtype=plan.kv_dtype,
         max_model_len=longest,
         runner=backend.name,
+        draft=(draft.weight_bytes, draft.described),
     )
     info = EngineInfo(
         model=files.name,
@@ -85,14 +89,16 @@ def build_engine(settings: EngineSettings, files: ModelFiles) -> Engine:
         table=table,
         prefix_caching=settings.cache.prefix_caching,
     )
-    return _join(settings, plan, info, swapped)
+    return _join(settings, plan, draft, info, swapped)
 
 
-def _join(settings: EngineSettings, plan: Resolved, info: EngineInfo, swapped: int) -> Engine:
+def _join(
+    settings: EngineSettings, plan: Resolved, draft: Drafting, info: EngineInfo, swapped: int
+) -> Engine:
     """Load what is large, and put the rooms together. `swapped`: bytes of the swap tier."""
     cache, backend, layout = settings.cache, plan.backend, info.layout
     weights = CurrentWeights.of(plan.spec, backend.checkpoint, num_threads(settings))
-    make = partial(backend.load, layout, plan.kv_dtype, watch)
+    make = partial(backend.load, layout, plan.kv_dtype, watch, beside=draft.beside)
     runner = make(weights.checkpoint)
     store = swap_store(cache)
     root = {
@@ -113,16 +119,17 @@ def _join(settings: EngineSettings, plan: Resolved, info: EngineInfo, swapped: i
         generated=generated(settings),
     )
     scheduler = Scheduler(settings.scheduler, manager, num_drafts(settings.speculation))
-    proposer = make_proposer(settings.speculation)
-    executor = InProcessExecutor(Worker(make, runner, layout, store, proposer))
+    executor = InProcessExecutor(Worker(make, runner, layout, store, draft.make))
     info = msgspec.structs.replace(info, epoch=weights.epoch)
     return Engine(info, scheduler, executor, weights, settings.scheduler.async_scheduling)
 
 
-def _plan_memory(settings: EngineSettings, plan: Resolved, longest: int, swapped: int) -> KVLayout:
+def _plan_memory(
+    settings: EngineSettings, plan: Resolved, draft: Drafting, longest: int, swapped: int
+) -> KVLayout:
     spec, backend = plan.spec, plan.backend
     taken = swapped if settings.cache.kv_swap_dir is None else 0
-    free = free_memory(plan.device) - taken
+    free = free_memory(plan.device) - taken - draft.weight_bytes
     memory = Memory(free, backend.weight_bytes(), backend.smaller())
     budget = kv_budget(settings, spec, memory, plan.device, longest)
     layout = kv_layout(

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from octavo.models.spec import LinearSpec, ModelSpec, NormSpec, ParamSpec, RopeSpec
+from octavo.models.spec import LinearSpec, NormSpec, ParamSpec, RopeSpec
 from octavo.native.interface import Part, PlacedPart, Program
 from octavo.native.kv import KV_FORMATS, KVMemory
 from octavo.native.weights import Weights
@@ -27,7 +27,7 @@ class Emitter:
     def __init__(
         self,
         program: Program,
-        spec: ModelSpec,
+        hidden_size: int,
         weights: Weights,
         memory: KVMemory,
         kv_dtype: str,
@@ -38,7 +38,7 @@ class Emitter:
         self.memory = memory
         self.kv_format = KV_FORMATS[kv_dtype]
         self.block_size = block_size
-        self.hidden_size = spec.hidden_size
+        self.hidden_size = hidden_size
         self._buffers: dict[tuple[str, int], int] = {}
         self._ropes: dict[RopeSpec, int] = {}
 
