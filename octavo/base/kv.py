@@ -37,6 +37,7 @@ class KVGroup(msgspec.Struct, frozen=True, kw_only=True):
     bytes_per_token: int = 0
     window: int | None = None  # tokens visible: a sliding window, or a chunk's length
     state_bytes: int = 0  # all layers, one state
+    uneven: bool = False  # some of its layers keep more than others, and so it is not to be cut
 
     @property
     def is_state(self) -> bool:

@@ -18,6 +18,7 @@ from octavo.doctor.place import place_findings
 from octavo.doctor.text import TRICKY, text_findings
 from octavo.engine.build import plan_engine
 from octavo.engine.info import EngineInfo
+from octavo.engine.proposers import drafting
 from octavo.engine.resolved import resolve
 from octavo.files.locate import locate
 from octavo.files.model_files import ModelFiles
@@ -82,7 +83,9 @@ def _without_paths(facts: dict[str, str]) -> dict[str, str]:
 
 def _memory(settings: EngineSettings, files: ModelFiles) -> tuple[EngineInfo | None, Finding]:
     try:
-        info = plan_engine(settings, resolve(settings, files), files)
+        plan = resolve(settings, files)
+        draft = drafting(settings, plan, lambda names: names)
+        info = plan_engine(settings, plan, draft, files)
     except CapacityError as error:
         return None, wrong("memory", str(error), "do as it says, or take a smaller model")
     except ConfigError as error:

@@ -10,10 +10,12 @@ from octavo.base.kv import KVLayout
 from octavo.engine.hardware import require_torch
 from octavo.files.short_names import cache_folder
 from octavo.models import memory
+from octavo.models.beside import NOTHING, Beside
 from octavo.models.memory import ITEMSIZE
 from octavo.models.spec import ModelSpec
 from octavo.native.library import build_digest, library
 from octavo.native.memory import weight_bytes
+from octavo.speculative.model import Drafter
 from octavo.weights.checkpoint import Checkpoint
 from octavo.weights.formats import summary, weight_formats
 from octavo.weights.parameters import Parameters
@@ -48,9 +50,19 @@ class Backend(Protocol):
             ConfigError: its ops cannot be told apart.
         """
 
-    def load(self, layout: KVLayout, kv_dtype: str, watch: Watch, checkpoint: Checkpoint) -> Runner:
+    def load(
+        self,
+        layout: KVLayout,
+        kv_dtype: str,
+        watch: Watch,
+        checkpoint: Checkpoint,
+        beside: Beside = NOTHING,
+    ) -> Runner:
         """Read weights from a checkpoint, which may have been updated, and allocate the KV cache.
         `watch` shows progress over tensors."""
+
+    def drafter(self, runner: Runner, layers: int, vocab_size: int, watch: Watch) -> Drafter:
+        """This model beside the one of `layers` and with `vocab_size` that `runner` computes."""
 
 
 class NativeBackend:
@@ -82,7 +94,14 @@ class NativeBackend:
     def observe(self, observer: Observer) -> None:
         self._observer = observer
 
-    def load(self, layout: KVLayout, kv_dtype: str, watch: Watch, checkpoint: Checkpoint) -> Runner:
+    def load(
+        self,
+        layout: KVLayout,
+        kv_dtype: str,
+        watch: Watch,
+        checkpoint: Checkpoint,
+        beside: Beside = NOTHING,
+    ) -> Runner:
         from octavo.worker.native_runner import NativeRunner
 
         return NativeRunner(
@@ -96,7 +115,26 @@ class NativeBackend:
             cache_folder() / "packed" if checkpoint is self.checkpoint else None,
             watch,
             observer=self._observer,
+            beside=beside,
         )
+
+    def drafter(self, runner: Runner, layers: int, vocab_size: int, watch: Watch) -> Drafter:
+        from octavo.native.weights import Weights
+        from octavo.speculative.native_drafter import NativeDrafter
+        from octavo.worker.native_runner import NativeRunner
+
+        assert isinstance(runner, NativeRunner)
+        weights = Weights(
+            self._native,
+            self._spec,
+            self.checkpoint,
+            self._formats,
+            self._threads,
+            cache_folder() / "packed",
+            watch,
+        )
+        made = runner.emitter_beside(layers, weights, self._spec.hidden_size)
+        return NativeDrafter(made, self._spec, vocab_size)
 
 
 class FallbackBackend:
@@ -128,14 +166,25 @@ class FallbackBackend:
     def observe(self, observer: Observer) -> None:
         raise ConfigError(f"{self.name} does not tell of its ops")
 
-    def load(self, layout: KVLayout, kv_dtype: str, watch: Watch, checkpoint: Checkpoint) -> Runner:
+    def load(
+        self,
+        layout: KVLayout,
+        kv_dtype: str,
+        watch: Watch,
+        checkpoint: Checkpoint,
+        beside: Beside = NOTHING,
+    ) -> Runner:
         from octavo.worker.fallback_runner import FallbackRunner
         from octavo.worker.torch_runner import use_threads
 
+        assert beside is NOTHING, "models that draft are refused"
         use_threads(self._threads)
         return FallbackRunner(
             self._model, layout, checkpoint, self._dtype, kv_dtype, self._device, watch
         )
+
+    def drafter(self, runner: Runner, layers: int, vocab_size: int, watch: Watch) -> Drafter:
+        raise AssertionError("models that draft are refused")
 
 
 class TorchBackend:
@@ -166,10 +215,31 @@ class TorchBackend:
     def observe(self, observer: Observer) -> None:
         raise ConfigError(f"{self.name} does not tell of its ops")
 
-    def load(self, layout: KVLayout, kv_dtype: str, watch: Watch, checkpoint: Checkpoint) -> Runner:
+    def load(
+        self,
+        layout: KVLayout,
+        kv_dtype: str,
+        watch: Watch,
+        checkpoint: Checkpoint,
+        beside: Beside = NOTHING,
+    ) -> Runner:
         from octavo.worker.torch_runner import TorchRunner, use_threads
 
         use_threads(self._threads)
         return TorchRunner(
-            self._spec, layout, checkpoint, self._dtype, kv_dtype, self._device, watch
+            self._spec, layout, checkpoint, self._dtype, kv_dtype, self._device, watch, beside
         )
+
+    def drafter(self, runner: Runner, layers: int, vocab_size: int, watch: Watch) -> Drafter:
+        import torch
+
+        from octavo.layers.decoder import Decoder
+        from octavo.layers.params import Params
+        from octavo.speculative.torch_drafter import TorchDrafter
+        from octavo.worker.torch_runner import TorchRunner
+
+        assert isinstance(runner, TorchRunner)
+        params = Params(getattr(torch, self._dtype), runner.device)
+        model = Decoder(self._spec, params)
+        params.load(Parameters(self._spec, self.checkpoint).read, watch)
+        return TorchDrafter(model, runner.attention, layers, runner.device, vocab_size)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 from functools import partial
 from hashlib import sha256
 from typing import cast
@@ -20,7 +21,7 @@ from octavo.engine.engine import Engine
 from octavo.engine.executor import InProcessExecutor, ObservedExecutor
 from octavo.engine.hardware import free_memory
 from octavo.engine.info import EngineInfo
-from octavo.engine.proposers import make_proposer
+from octavo.engine.proposers import Drafting, drafting
 from octavo.engine.resolve import (
     Memory,
     check_states,
@@ -65,21 +66,26 @@ def build_engine(
     plan = resolve(settings, files)
     if observer is not None:
         plan.backend.observe(observer)
-    return _join(settings, plan, plan_engine(settings, plan, files), processors, observer)
+    draft = drafting(settings, plan, watch)
+    info = plan_engine(settings, plan, draft, files)
+    return _join(settings, plan, draft, info, processors, observer)
 
 
-def plan_engine(settings: EngineSettings, plan: Resolved, files: ModelFiles) -> EngineInfo:
+def plan_engine(
+    settings: EngineSettings, plan: Resolved, draft: Drafting, files: ModelFiles
+) -> EngineInfo:
     """What an engine will be, but for the epoch of its weights, with all its memory.
 
     Raises:
         ConfigError: a setting is impossible.
         CapacityError: it does not fit.
     """
+    plan = replace(plan, spec=draft.spec)
     spec, backend = plan.spec, plan.backend
     check_states(settings, spec.kv_groups)
     longest = max_model_len(settings.model.max_model_len, spec)
     swapped = swap_bytes(settings.cache, plan.device, spec.kv_groups)
-    layout = _plan_memory(settings, plan, longest, swapped)
+    layout = _plan_memory(settings, plan, draft, longest, swapped)
     table = memory_table(
         spec,
         layout,
@@ -88,6 +94,7 @@ def plan_engine(settings: EngineSettings, plan: Resolved, files: ModelFiles) -> 
         kv_dtype=plan.kv_dtype,
         max_model_len=longest,
         runner=backend.name,
+        draft=(draft.weight_bytes, draft.described),
     )
     return EngineInfo(
         model=files.name,
@@ -112,19 +119,22 @@ def plan_engine(settings: EngineSettings, plan: Resolved, files: ModelFiles) -> 
 def _join(
     settings: EngineSettings,
     plan: Resolved,
+    draft: Drafting,
     info: EngineInfo,
     processors: Processors,
     observer: Observer | None,
 ) -> Engine:
     """Load what is large, and put the rooms together."""
     cache, backend, layout = settings.cache, plan.backend, info.layout
-    swapped = swap_bytes(cache, plan.device, plan.spec.kv_groups)  # perhaps a share of what is free
+    swapped = swap_bytes(
+        cache, plan.device, draft.spec.kv_groups
+    )  # perhaps a share of what is free
     weights = CurrentWeights.of(plan.spec, backend.checkpoint, num_threads(settings))
-    make = partial(backend.load, layout, plan.kv_dtype, watch)
+    make = partial(backend.load, layout, plan.kv_dtype, watch, beside=draft.beside)
     runner = make(weights.checkpoint)
     store = swap_store(cache)
     root = {
-        "model": sha256(repr(plan.spec).encode()).hexdigest(),
+        "model": sha256(repr(draft.spec).encode()).hexdigest(),
         "kernels": backend.kernels(),
         "dtype": plan.dtype,
         "kv_dtype": plan.kv_dtype,
@@ -141,17 +151,18 @@ def _join(
         generated=generated(settings),
     )
     scheduler = Scheduler(settings.scheduler, manager, num_drafts(settings.speculation))
-    proposer = make_proposer(settings.speculation)
-    worker = Worker(make, runner, layout, store, processors, proposer)
+    worker = Worker(make, runner, layout, store, processors, draft.make)
     executor = ObservedExecutor(worker, observer) if observer else InProcessExecutor(worker)
     info = msgspec.structs.replace(info, epoch=weights.epoch, logits_processors=tuple(processors))
     return Engine(info, scheduler, executor, weights, settings.scheduler.async_scheduling)
 
 
-def _plan_memory(settings: EngineSettings, plan: Resolved, longest: int, swapped: int) -> KVLayout:
+def _plan_memory(
+    settings: EngineSettings, plan: Resolved, draft: Drafting, longest: int, swapped: int
+) -> KVLayout:
     spec, backend = plan.spec, plan.backend
     taken = swapped if settings.cache.kv_swap_dir is None else 0
-    free = free_memory(plan.device) - taken
+    free = free_memory(plan.device) - taken - draft.weight_bytes
     memory = Memory(free, backend.weight_bytes(), backend.smaller())
     budget = kv_budget(settings, spec, memory, plan.device, longest)
     layout = kv_layout(

@@ -6,7 +6,7 @@ T: tokens of the step, all rows one after another.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -71,10 +71,16 @@ class Layer:
 
 
 class Decoder:
-    """Token ids [T] -> logits of chosen tokens [S, vocab], float32."""
+    """Token ids [T] -> logits of chosen tokens [S, vocab], float32.
 
-    def __init__(self, spec: ModelSpec, params: Params) -> None:
-        self.spec = spec
+    Of a step, `told` are the outputs of the layers that `features` names, side by side:
+    [T, len(features) * hidden].
+    """
+
+    told: torch.Tensor
+
+    def __init__(self, spec: ModelSpec, params: Params, features: Sequence[int] = ()) -> None:
+        self.spec, self.features = spec, features
         self.embedding = params.get(spec.embedding)
         self.layers = [Layer(layer, i, params) for i, layer in enumerate(spec.layers)]
         self.norm = Norm(spec.norm, params)
@@ -86,8 +92,13 @@ class Decoder:
         x = F.embedding(token_ids, self.embedding)
         if self.spec.embedding_scale != 1.0:
             x = x * self.spec.embedding_scale
-        for layer in self.layers:
+        outputs = {}
+        for n, layer in enumerate(self.layers):
             x = layer(x, ctx)
+            if n in self.features:
+                outputs[n] = x
+        if self.features:
+            self.told = torch.cat([outputs[n] for n in self.features], -1)
         logits = self.head(self.norm(x[chosen])).float()
         cap = self.spec.logit_cap
         return logits if cap is None else cap * torch.tanh(logits / cap)

@@ -240,7 +240,7 @@ def equal_pages(groups: tuple[KVGroup, ...]) -> tuple[KVGroup, ...]:
     idle."""
     kinds = [group for group in groups if not group.is_state]
     sizes = {group.bytes_per_token / max(1, len(group.layers)) for group in kinds}
-    if len(kinds) < 2 or len(sizes) > 1:
+    if len(kinds) < 2 or len(sizes) > 1 or any(group.uneven for group in kinds):
         return groups
     counts = [len(group.layers) for group in kinds]
     several = next(

@@ -22,8 +22,10 @@ def memory_table(
     kv_dtype: str,
     max_model_len: int,
     runner: str,
+    draft: tuple[int, str] = (0, ""),
 ) -> str:
-    """Drawn text, several lines; `runner` is what computes."""
+    """Drawn text, several lines; `runner` is what computes. `draft`: bytes of the weights of a
+    model that drafts, and which they are."""
     longest = longest_sequence(layout)
     rows = [
         (
@@ -31,6 +33,7 @@ def memory_table(
             show_bytes(weight_bytes),
             f"{spec.num_parameters:,} parameters, {weight_format}",
         ),
+        *([("draft weights", show_bytes(draft[0]), draft[1])] if draft[0] else []),
         ("KV per token", show_bytes(kv_bytes_per_token(layout.groups)), kv_dtype),
         *_group_rows(layout),
         *(

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from octavo.models.spec import LinearSpec, ModelSpec, NormSpec, ParamSpec, RopeSpec
+from octavo.models.spec import LinearSpec, NormSpec, ParamSpec, RopeSpec
 from octavo.native.interface import Part, PlacedPart, Program
 from octavo.native.kv import KV_FORMATS, KVMemory
 from octavo.native.traced import TracedProgram
@@ -28,7 +28,7 @@ class Emitter:
     def __init__(
         self,
         program: Program | TracedProgram,
-        spec: ModelSpec,
+        hidden_size: int,
         weights: Weights,
         memory: KVMemory,
         kv_dtype: str,
@@ -39,7 +39,7 @@ class Emitter:
         self.memory = memory
         self.kv_format = KV_FORMATS[kv_dtype]
         self.block_size = block_size
-        self.hidden_size = spec.hidden_size
+        self.hidden_size = hidden_size
         self._buffers: dict[tuple[str, int], int] = {}
         self._ropes: dict[RopeSpec, int] = {}
 

@@ -7,12 +7,13 @@ Inside, K and V lie as the attention kernel reads them; see csrc/kv_pages.h.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import accumulate
 
 from octavo.base.kv import KVLayout
 from octavo.models.memory import ITEMSIZE, kv_head_bytes
-from octavo.models.spec import AttendSpec, ModelSpec
+from octavo.models.spec import AttendSpec
 from octavo.native.interface import Memory, Native
 from octavo.weights.formats import FLOAT_FORMATS
 
@@ -37,18 +38,30 @@ class KVMemory:
     attention: dict[int, LayerPages]
     states: dict[int, LayerPages]
 
+    def behind(self, layers: int) -> KVMemory:
+        """The attention of those behind the first `layers`, counted from 0."""
+        mine = {n - layers: place for n, place in self.attention.items() if n >= layers}
+        return KVMemory(self.pools, mine, {})
 
-def allocate(native: Native, spec: ModelSpec, layout: KVLayout, kv_dtype: str) -> KVMemory:
-    """Blocks are of a size that `needs` says."""
+
+def allocate(
+    native: Native,
+    layout: KVLayout,
+    kv_dtype: str,
+    attends: Mapping[int, AttendSpec],
+    kept: Mapping[int, int],
+) -> KVMemory:
+    """`attends`: by layer, of those with keys and values; `kept`: numbers of those with a state.
+    Blocks are of a size that `needs` says."""
     made = KVMemory([native.Memory(p.page_bytes * p.num_blocks) for p in layout.pools], {}, {})
     for g, group in enumerate(layout.groups):
         pool, start = layout.pool_of(g), 0
         page_bytes = layout.pools[pool].page_bytes
         for n in group.layers:
             if group.is_state:
-                places, sizes = made.states, [spec.states[n].kept * ITEMSIZE["float32"]]
+                places, sizes = made.states, [kept[n] * ITEMSIZE["float32"]]
             else:
-                places, sizes = made.attention, _sizes(spec.attends[n], layout, kv_dtype)
+                places, sizes = made.attention, _sizes(attends[n], layout, kv_dtype)
             offsets = tuple(accumulate(sizes, initial=start))
             places[n] = LayerPages(made.pools[pool], page_bytes, g, offsets[:-1])
             start = offsets[-1]

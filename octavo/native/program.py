@@ -7,7 +7,7 @@ Each op here has its torch twin in `layers`; `o+` and `down+` add to the residua
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -48,31 +48,40 @@ class Emitted:
 
     logits: int  # [S, vocab]
     hidden: dict[int, int]  # layer -> [S, hidden] after it, for the layers that were named
+    features: int | None  # [T, hidden of each layer that was named, side by side]
 
 
-def emit(made: Emitter, spec: ModelSpec, hidden_of: Collection[int] = ()) -> Emitted:
-    """The whole model; `hidden_of` names layers whose output at chosen tokens is kept."""
+def emit(
+    made: Emitter, spec: ModelSpec, hidden_of: Collection[int] = (), features: Sequence[int] = ()
+) -> Emitted:
+    """The whole model; `hidden_of` names layers whose output at chosen tokens is kept, `features`
+    those whose output at all tokens is."""
     program = made.program
     x = made.buffer("stream", spec.hidden_size)
     last, normed = (program.buffer(spec.hidden_size, True) for _ in range(2))
     logits = program.buffer(spec.vocab_size, True)
     hidden = {n: program.buffer(spec.hidden_size, True) for n in hidden_of}
     program.embed(x, made.weights.matrix(spec.embedding), spec.embedding_scale)
+    told = program.buffer(len(features) * spec.hidden_size, False) if features else None
     for n, layer in enumerate(spec.layers):
         made.enter(n)
-        _layer(made, n, layer, x)
+        emit_layer(made, n, layer, x)
         if n in hidden:
             program.choose("choose", hidden[n], x)
+        for i in (i for i, wanted in enumerate(features) if wanted == n):
+            assert told is not None
+            program.copy("features", told, x, column=i * spec.hidden_size)
     made.enter(None)
     program.choose("choose", last, x)
     made.norm(normed, last, spec.norm)
     made.linear("head", normed, [spec.head], Target(logits, False))
     if spec.logit_cap is not None:
         program.soft_cap("cap", logits, spec.logit_cap)
-    return Emitted(logits, hidden)
+    return Emitted(logits, hidden, told)
 
 
-def _layer(made: Emitter, index: int, layer: LayerSpec, x: int) -> None:
+def emit_layer(made: Emitter, index: int, layer: LayerSpec, x: int) -> None:
+    """Adds to the residual stream in buffer `x`."""
     for block in layer.blocks:
         inputs = _inputs(made, block, x)
         for branch, source in zip(block, inputs, strict=True):

@@ -34,10 +34,10 @@ class FallbackRunner:
         self._source = model
         self._dtype = dtype
         self._device = torch.device(device)
-        self._attention = ReferenceAttention(
+        self.attention = ReferenceAttention(
             dict(enumerate(model.spec.attends)), layout, kv_dtype, self._device
         )
-        self._paged = Paged(model.config, model.slot_of, self._attention)
+        self._paged = Paged(model.config, model.slot_of, self.attention)
         self._model = self._load(checkpoint, watch)
 
     def update(self, checkpoint: Checkpoint) -> None:
@@ -47,10 +47,10 @@ class FallbackRunner:
 
     def pages(self, pool: int) -> np.ndarray:
         """Raises TypeError where they are on a GPU."""
-        return self._attention.pools[pool].numpy()
+        return self.attention.pools[pool].numpy()
 
     def copy(self, pool: int, sources: list[int], targets: list[int]) -> None:
-        pages = self._attention.pools[pool]
+        pages = self.attention.pools[pool]
         pages[targets] = pages[sources]
 
     @torch.inference_mode()

@@ -16,6 +16,7 @@ from octavo.base.output import OpCost
 from octavo.layers.context import StepContext
 from octavo.layers.decoder import Decoder
 from octavo.layers.params import Params
+from octavo.models.beside import NOTHING, Beside
 from octavo.models.spec import ModelSpec
 from octavo.sampling.processors import NO_PROCESSORS, Processors
 from octavo.sampling.rows import Drawn, SamplingRow
@@ -31,7 +32,8 @@ def use_threads(count: int) -> None:
 
 
 class TorchRunner:
-    """A model with its weights and its KV cache on one device."""
+    """A model with its weights and its KV cache on one device, where another one may live
+    `beside` it."""
 
     def __init__(
         self,
@@ -42,17 +44,18 @@ class TorchRunner:
         kv_dtype: str,
         device: str,
         watch: Callable[[Iterable[str]], Iterable[str]] = lambda names: names,
+        beside: Beside = NOTHING,
     ) -> None:
-        self._device = torch.device(device)
-        self._params = Params(getattr(torch, dtype), self._device)
-        self._model = Decoder(spec, self._params)
+        self.device = torch.device(device)
+        self._params = Params(getattr(torch, dtype), self.device)
+        self._model = Decoder(spec, self._params, beside.features)
         self._spec = spec
         self._params.load(Parameters(spec, checkpoint).read, watch)
-        self._attention: AttentionBackend = ReferenceAttention(
-            spec.attends, layout, kv_dtype, self._device
+        self.attention: AttentionBackend = ReferenceAttention(
+            {**spec.attends, **beside.attends}, layout, kv_dtype, self.device
         )
         kept = {n: op.kept for n, op in spec.states.items()}
-        self._states = StatePages(kept, layout, self._attention.pools)
+        self._states = StatePages(kept, layout, self.attention.pools)
 
     @torch.inference_mode()
     def update(self, checkpoint: Checkpoint) -> None:
@@ -61,10 +64,10 @@ class TorchRunner:
 
     def pages(self, pool: int) -> np.ndarray:
         """Raises TypeError where they are on a GPU."""
-        return self._attention.pools[pool].numpy()
+        return self.attention.pools[pool].numpy()
 
     def copy(self, pool: int, sources: list[int], targets: list[int]) -> None:
-        pages = self._attention.pools[pool]
+        pages = self.attention.pools[pool]
         pages[targets] = pages[sources]
 
     @torch.inference_mode()
@@ -73,7 +76,7 @@ class TorchRunner:
         rows = batch.attention
         context = StepContext(
             self._tensor(batch.positions),
-            partial(self._attention.run, self._attention.plan(rows)),
+            partial(self.attention.run, self.attention.plan(rows)),
             partial(self._states.rows, rows),
         )
         return self._model(self._tensor(batch.token_ids), context, self._tensor(batch.chosen))
@@ -90,5 +93,13 @@ class TorchRunner:
     def costs(self) -> list[OpCost]:
         return []
 
+    @property
+    def embedding(self) -> torch.Tensor:
+        return self._model.embedding
+
+    def features(self) -> torch.Tensor:
+        """What the step before has told: [T, hidden of each layer side by side]."""
+        return self._model.told
+
     def _tensor(self, array: np.ndarray) -> torch.Tensor:
-        return torch.from_numpy(array).to(self._device)
+        return torch.from_numpy(array).to(self.device)

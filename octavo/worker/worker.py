@@ -64,7 +64,7 @@ class Worker:
         make: loads a runner like this one, weights and KV memory.
         swap: a swap tier.
         processors: of logits, by the names that requests use.
-        proposer: of drafts.
+        draft: gives who proposes drafts beside a runner.
     """
 
     def __init__(
@@ -74,13 +74,14 @@ class Worker:
         layout: KVLayout,
         swap: SwapStore | None = None,
         processors: Processors = NO_PROCESSORS,
-        proposer: Proposer | None = None,
+        draft: Callable[[Runner], Proposer | None] = lambda runner: None,
     ) -> None:
         self._make = make
         self._runner = runner
         self._swap = swap
         self._processors = processors
-        self._proposer = proposer
+        self._draft = draft
+        self._proposer = draft(runner)
         self._block_size = layout.block_size
         self._num_groups = len(layout.groups)
         whole = [g for g, group in enumerate(layout.groups) if group.is_state]
@@ -91,17 +92,19 @@ class Worker:
 
     def load(self, checkpoint: Checkpoint) -> None:
         """Weights in the place of others, or after `unload`."""
-        if not hasattr(self, "_runner"):
-            self._runner = self._make(checkpoint)
-            return
-        runner = self._runner
-        del self._runner  # if it cannot be updated, the next load makes another
-        runner.update(checkpoint)
+        if hasattr(self, "_runner"):
+            runner = self._runner
+            self.unload()  # if it cannot be updated, the next load makes another
+            runner.update(checkpoint)
+        else:
+            runner = self._make(checkpoint)
+        self._proposer = self._draft(runner)
         self._runner = runner
 
     def unload(self) -> None:
         """Free weights and KV memory; no step may come before `load`."""
         del self._runner
+        self._proposer = None
 
     def forward(self, plan: StepPlan) -> Ticket:
         begun = perf_counter()

@@ -59,7 +59,7 @@ def _pages(runner) -> list[np.ndarray]:
     """uint8 [blocks, bytes] of each pool, views."""
     if hasattr(runner, "_pages"):
         return runner._pages
-    return [pool.view(torch.uint8).numpy() for pool in runner._attention.pools]
+    return [pool.view(torch.uint8).numpy() for pool in runner.attention.pools]
 
 
 def small(folder, impl, tokens: int, sequences: int = 1, **options):

@@ -96,7 +96,7 @@ def close(ours, theirs, limit=2e-4) -> bool:
 def test_bytes_planned_are_bytes_allocated(kv_dtype, tmp_path):
     tiny_model(tmp_path, "qwen2_mixed")
     case = Case(tmp_path, "float32", kv_dtype)
-    made = allocate(library(), case.spec, case.layout, kv_dtype)
+    made = allocate(library(), case.layout, kv_dtype, case.spec.attends, {})
     assert sum(pool.nbytes for pool in made.pools) == case.layout.total_bytes
     places = made.attention.values()
     assert {id(place.memory) for place in places} == {id(pool) for pool in made.pools}

@@ -25,7 +25,7 @@ def test_bytes_planned_are_bytes_allocated(family, dtype, kv_dtype, tmp_path):
     layout = kv_layout(spec.kv_groups, 16, 3_000_000)
     checkpoint = open_checkpoint(files, "auto", spec, 0)
     runner = TorchRunner(spec, layout, checkpoint, dtype, kv_dtype, "cpu")
-    kv = sum(pool.nbytes for pool in runner._attention.pools)
+    kv = sum(pool.nbytes for pool in runner.attention.pools)
     assert kv == layout.total_bytes <= 3_000_000
     tensors = {t.data_ptr(): t.nbytes for t in held(runner._model)}
     assert sum(tensors.values()) == weight_bytes(spec, ITEMSIZE[dtype])
