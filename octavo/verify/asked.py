@@ -14,6 +14,7 @@ from octavo.engine.door import Door
 from octavo.engine.info import EngineInfo
 
 REQUESTS = 32
+PHRASE = 7  # tokens that are repeated
 TEXTS = (
     "The capital of France is",
     "def fibonacci(n):\n    if n < 2:\n        return n\n    return",
@@ -28,7 +29,7 @@ SAMPLING: tuple[dict[str, Any], ...] = (
     {"temperature": 0.0, "repetition_penalty": 1.2},
     {"temperature": 1.0, "top_k": 20, "min_p": 0.05},
     {"temperature": 0.7, "presence_penalty": 0.5, "frequency_penalty": 0.3},
-    {"temperature": 1.5, "min_p": 0.1, "logit_bias": {7: 2.0}},
+    {"temperature": 1.5, "min_p": 0.1, "logit_bias": {7: 2.0}, "logprobs_mode": "processed"},
     {"temperature": 1.0, "ignore_eos": False, "min_tokens": 2},
 )
 
@@ -61,7 +62,8 @@ def requests(info: EngineInfo, scale: Scale, texts: Sequence[Sequence[int]]) -> 
 
 
 def _prompts(vocab_size: int, scale: Scale, count: int) -> list[list[int]]:
-    """Every third begins as the one before it, to somewhere in the middle."""
+    """Every third begins as the one before it, to somewhere in the middle; every fourth repeats
+    itself, so that there is something to guess."""
     draw = random.Random(1)
     found: list[list[int]] = []
     for n in range(count):
@@ -69,10 +71,14 @@ def _prompts(vocab_size: int, scale: Scale, count: int) -> list[list[int]]:
         if n % 3 == 2:
             shared = found[-1][: len(ids) * 2 // 3]
             ids[: len(shared)] = shared
+        if n % 4 == 0:
+            ids = (ids[:PHRASE] * len(ids))[: len(ids)]
         found.append(ids)
     return found
 
 
 def _params(number: int, scale: Scale) -> SamplingParams:
     own = {"ignore_eos": True} | SAMPLING[number % len(SAMPLING)]
+    if number % 5 == 1:
+        own["prompt_logprobs"] = 2
     return SamplingParams(**own, max_tokens=scale.output, logprobs=number % 6, seed=number)

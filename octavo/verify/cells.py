@@ -7,8 +7,10 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any
 
+from octavo.verify.subject import ITSELF
 from octavo.verify.ways import (
     Way,
+    drafted,
     forked,
     in_process,
     partial_hit,
@@ -54,4 +56,10 @@ CELLS = (
     Cell("1 thread", together, {"threads": 1}, quick=5),
     Cell("2 threads", together, {"threads": 2}, quick=5),
     Cell("engine process", in_process, quick=3),
+    Cell("planned ahead", together, {"async_scheduling": True}, quick=5),
+    Cell("ahead, preempted", preempted, _chunk(64) | {"async_scheduling": True}, quick=5),
+    Cell("drafts: ngram", drafted, {"speculation": "ngram"}, quick=5),
+    Cell("drafts: suffix", drafted, {"speculation": "suffix"}, quick=5),
+    Cell("drafts: model", drafted, {"speculation": "draft", "draft_model": ITSELF}, quick=7),
+    Cell("drafts, ahead", drafted, {"speculation": "ngram", "async_scheduling": True}, quick=5),
 )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from octavo.base.errors import CapacityError, ConfigError, EngineError
+from octavo.base.errors import ConfigError, EngineError
 from octavo.base.progress import Bar
 from octavo.base.request import Request
 from octavo.base.settings import EngineSettings
@@ -86,8 +86,6 @@ class Matrix:
         asked = self._requests[:: cell.quick] if self._quick else self._requests
         try:
             found = cell.way(self._subject_of(cell), asked)
-        except CapacityError:
-            raise  # the user can do something about it
         except (NotHere, ConfigError) as error:
             return Outcome(cell.name, why_not=str(error))
         except EngineError as error:

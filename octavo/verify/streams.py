@@ -19,7 +19,8 @@ Key = tuple[int, int]  # number of the request, and of its answer
 class Stream:
     """One answer."""
 
-    positions: list[TokenLogprobs] = field(default_factory=list)
+    positions: list[TokenLogprobs] = field(default_factory=list)  # of generated tokens
+    prompt: list[TokenLogprobs] = field(default_factory=list)  # from the second token on, if asked
     end: tuple[str | None, int | str | None] = (None, None)  # finish and stop reason
 
     @property
@@ -28,15 +29,23 @@ class Stream:
 
     @property
     def num_logprobs(self) -> int:
-        return sum(1 + len(position.top) for position in self.positions)
+        return sum(1 + len(position.top) for position in (*self.prompt, *self.positions))
 
-    def parts_from(self, other: Stream) -> int | None:
-        """The first generated token at which a bit differs; None where all is the same."""
-        for n, (mine, its) in enumerate(zip(self.positions, other.positions, strict=False)):
-            if encode(mine) != encode(its):  # unlike ==, tells zeros apart and NaN is itself
-                return n
-        same = len(self.positions) == len(other.positions) and self.end == other.end
-        return None if same else min(len(self.positions), len(other.positions))
+    def parts_from(self, other: Stream, prompt_len: int) -> int | None:
+        """The first position at which a bit differs; None where all is the same."""
+        at = _parting(self.prompt, other.prompt)
+        if at is not None:
+            return 1 + at
+        at = _parting(self.positions, other.positions)
+        if at is None and self.end != other.end:
+            at = len(self.positions)
+        return None if at is None else prompt_len + at
+
+    def at(self, position: int, prompt_len: int) -> TokenLogprobs | None:
+        """None where there is no token, or nothing was asked about it."""
+        ofs = self.positions if position >= prompt_len else self.prompt
+        n = position - (prompt_len if position >= prompt_len else 1)
+        return ofs[n] if n < len(ofs) else None
 
 
 Streams = dict[Key, Stream]
@@ -80,6 +89,7 @@ def feed(streams: Streams, delta: Delta) -> None:
         raise EngineError(f"{delta.request_id}: {delta.error}")
     stream = streams.setdefault(key_of(delta), Stream())
     stream.positions += delta.logprobs or ()
+    stream.prompt += delta.prompt_logprobs or ()
     stream.end = (delta.finish_reason, delta.stop_reason)
 
 
@@ -89,15 +99,15 @@ def differences(
     """In order of requests."""
     parted = []
     for key in sorted(found):
-        mine, reference = found[key], expected[key]
-        at = mine.parts_from(reference)
+        mine, reference, length = found[key], expected[key], len(requests[key[0]].prompt_token_ids)
+        at = mine.parts_from(reference, length)
         if at is not None:
-            position = len(requests[key[0]].prompt_token_ids) + at
-            parted.append(
-                Difference(key, position, _at(reference.positions, at), _at(mine.positions, at))
-            )
+            parted.append(Difference(key, at, reference.at(at, length), mine.at(at, length)))
     return parted
 
 
-def _at(positions: Sequence[TokenLogprobs], n: int) -> TokenLogprobs | None:
-    return positions[n] if n < len(positions) else None
+def _parting(mine: Sequence[TokenLogprobs], its: Sequence[TokenLogprobs]) -> int | None:
+    """By bits: unlike ==, that tells zeros apart, and NaN is itself."""
+    pairs = enumerate(zip(mine, its, strict=False))
+    shorter = None if len(mine) == len(its) else min(len(mine), len(its))
+    return next((n for n, (a, b) in pairs if encode(a) != encode(b)), shorter)

@@ -12,6 +12,8 @@ from octavo.engine.local import LocalEngine
 from octavo.files.model_files import ModelFiles
 from octavo.worker.observer import Observer
 
+ITSELF = "the model itself"  # as a draft model
+
 
 class Subject:
     """Settings and files, and an engine that is made when it is first asked for."""
@@ -25,6 +27,8 @@ class Subject:
     ) -> None:
         """`changes`: flat options in place of those in `settings`."""
         options = settings.options() | changes
+        if options["draft_model"] == ITSELF:
+            options["draft_model"] = settings.model.model
         self.settings = EngineSettings.flat(model=settings.model.model, **options)
         self.files = files
         self.changes = changes
@@ -42,6 +46,11 @@ class Subject:
     def hit_tokens(self) -> int:
         """Found in the prefix cache so far."""
         return self.engine.engine.stats.prefix_hit_tokens_total
+
+    @property
+    def drafted_tokens(self) -> int:
+        """Verified so far."""
+        return self.engine.engine.stats.draft_tokens_total
 
     def forget(self) -> None:
         """Have nothing in the prefix cache."""

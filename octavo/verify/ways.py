@@ -47,6 +47,15 @@ def warm(subject: Subject, requests: Sequence[Request]) -> Streams:
     return streams
 
 
+def drafted(subject: Subject, requests: Sequence[Request]) -> Streams:
+    """All at once, with guesses."""
+    before = subject.drafted_tokens
+    streams = together(subject, requests)
+    if subject.drafted_tokens == before:
+        raise NotHere("nothing was guessed")
+    return streams
+
+
 def partial_hit(subject: Subject, requests: Sequence[Request]) -> Streams:
     """The cache holds prompts that part from these in the middle of a block, or end there."""
     block = subject.settings.cache.block_size
@@ -145,7 +154,8 @@ def _begun(number: int, request: Request, block_size: int) -> list[Request]:
 
 def _may_fork(params: SamplingParams) -> bool:
     of_answers = params.presence_penalty or params.frequency_penalty or params.min_tokens
-    return params.n == 1 and not of_answers and (params.max_tokens or 0) > 1
+    of_prompts = params.prompt_logprobs is not None
+    return params.n == 1 and not (of_answers or of_prompts) and (params.max_tokens or 0) > 1
 
 
 def _fork(request: Request, kept: Stream) -> Request:

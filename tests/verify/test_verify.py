@@ -18,6 +18,7 @@ from octavo.files.model_files import ModelFiles
 from octavo.native.library import library
 from octavo.verify.cells import CELLS
 from octavo.verify.run import verify
+from octavo.worker.native_runner import NativeRunner
 
 WITHOUT_PROCESS = [cell for cell in CELLS if cell.name != "engine process"]
 FLOAT32 = [("auto", "auto")]
@@ -109,3 +110,22 @@ def test_formats_that_a_model_cannot_have_are_told(tmp_path):
     assert "auto, KV int8: " in report.text()
     with pytest.raises(ConfigError, match="latents"):
         check(tmp_path, cells("batch of 32"), [("auto", "int8")], model_impl="native")
+
+
+def test_a_copy_of_a_block_that_loses_a_bit_is_found(tmp_path, monkeypatch):
+    """Of what the cache gives, the first that shows is attention, in the layer that lost it."""
+    tiny_model(tmp_path, "qwen3")
+    copy = NativeRunner.copy
+
+    def lossy(self, pool, sources, targets):
+        copy(self, pool, sources, targets)
+        self.pages(pool)[targets, 1] ^= 1  # of a mantissa, in layer 0's first key
+
+    monkeypatch.setattr(NativeRunner, "copy", lossy)
+    failure = outcomes(check(tmp_path, cells("partial hit")))["partial hit"].failure
+    assert failure and "layer 0, op attention;" in failure
+
+
+@pytest.mark.slow
+def test_the_default_model(default_model, capsys):
+    assert main(["verify", str(default_model.path), "--quick"]) == 0, capsys.readouterr().out

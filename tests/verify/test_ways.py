@@ -149,14 +149,21 @@ def test_a_trace_looks_at_what_begins_like_its_stream(subject):
 
 
 def test_streams_part_where_any_bit_does():
-    def stream(*logprobs, end=("length", None)):
-        return Stream([TokenLogprobs(5, p, 1, [(5, p)]) for p in logprobs], end)
+    def told(logprobs):
+        return [TokenLogprobs(5, p, 1, [(5, p)]) for p in logprobs]
+
+    def stream(*logprobs, prompt=(), end=("length", None)):
+        return Stream(told(logprobs), told(prompt), end)
 
     whole = stream(-1.0, 0.0)
-    assert whole.parts_from(stream(-1.0, 0.0)) is None
-    assert whole.parts_from(stream(-1.0, -0.0)) == 1
-    assert whole.parts_from(stream(-1.0 - 2**-52, 0.0)) == 0
-    assert whole.parts_from(stream(-1.0)) == 1
-    assert whole.parts_from(stream(-1.0, 0.0, end=("stop", 5))) == 2
+    assert whole.parts_from(stream(-1.0, 0.0), 10) is None
+    assert whole.parts_from(stream(-1.0, -0.0), 10) == 11
+    assert whole.parts_from(stream(-1.0 - 2**-52, 0.0), 10) == 10
+    assert whole.parts_from(stream(-1.0), 10) == 11
+    assert whole.parts_from(stream(-1.0, 0.0, end=("stop", 5)), 10) == 12
     nan = stream(float("nan"))
-    assert nan.parts_from(stream(float("nan"))) is None
+    assert nan.parts_from(stream(float("nan")), 10) is None
+    asked, other = stream(-1.0, prompt=[-2.0, -3.0]), stream(-1.0, prompt=[-2.0, -3.5])
+    assert asked.parts_from(other, 3) == 2
+    assert asked.at(2, 3).logprob == -3.0 and asked.at(3, 3).logprob == -1.0
+    assert asked.at(4, 3) is None
