@@ -46,7 +46,9 @@ def test_every_cell_holds_on_native_models(family, tmp_path):
     assert report.holds, report.text()
     assert len(report.columns) == (1 if family == "deepseek_v3" else 2)
     found = outcomes(report)
-    assert [o.cell for o in found.values() if not o.held] == []
+    not_here = [o for o in found.values() if not o.held]
+    assert all("recurrent" in o.why_not for o in not_here), report.text()
+    assert len(not_here) == (6 if family == "falcon_h1" else 0)
     assert found["batch of 32"].requests == 32
     assert found["batch of 32"].answers == 32 + 3 * 4  # four have four
     assert found["batch of 32"].tokens >= 43 * 6
