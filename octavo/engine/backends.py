@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Protocol
+
+import numpy as np
 
 from octavo.base.errors import ConfigError
 from octavo.base.kv import KVLayout
@@ -11,10 +14,12 @@ from octavo.engine.hardware import require_torch
 from octavo.files.short_names import cache_folder
 from octavo.models import memory
 from octavo.models.beside import NOTHING, Beside
+from octavo.models.eagle import EagleSpec
 from octavo.models.memory import ITEMSIZE
 from octavo.models.spec import ModelSpec
 from octavo.native.library import build_digest, library
 from octavo.native.memory import weight_bytes
+from octavo.speculative.eagle import Head
 from octavo.speculative.model import Drafter
 from octavo.weights.checkpoint import Checkpoint
 from octavo.weights.formats import summary, weight_formats
@@ -24,6 +29,9 @@ from octavo.worker.worker import Runner
 
 if TYPE_CHECKING:
     from octavo.fallback.model import FallbackModel
+    from octavo.layers.params import Params
+    from octavo.native.weights import Weights
+    from octavo.worker.torch_runner import TorchRunner
 
 Watch = Callable[[Iterable[str]], Iterable[str]]
 
@@ -63,6 +71,9 @@ class Backend(Protocol):
 
     def drafter(self, runner: Runner, layers: int, vocab_size: int, watch: Watch) -> Drafter:
         """This model beside the one of `layers` and with `vocab_size` that `runner` computes."""
+
+    def head(self, runner: Runner, layers: int, ids: np.ndarray, watch: Watch) -> Head:
+        """This head beside such a model; `ids` are of the tokens that it drafts."""
 
 
 class NativeBackend:
@@ -119,12 +130,27 @@ class NativeBackend:
         )
 
     def drafter(self, runner: Runner, layers: int, vocab_size: int, watch: Watch) -> Drafter:
-        from octavo.native.weights import Weights
         from octavo.speculative.native_drafter import NativeDrafter
         from octavo.worker.native_runner import NativeRunner
 
         assert isinstance(runner, NativeRunner)
-        weights = Weights(
+        made = runner.emitter_beside(layers, self._weights(watch), self._spec.hidden_size)
+        return NativeDrafter(made, self._spec, vocab_size)
+
+    def head(self, runner: Runner, layers: int, ids: np.ndarray, watch: Watch) -> Head:
+        from octavo.speculative.native_head import NativeHead
+        from octavo.worker.native_runner import NativeRunner
+
+        spec, weights = self._spec, self._weights(watch)
+        assert isinstance(runner, NativeRunner) and isinstance(spec, EagleSpec)
+        made = runner.emitter_beside(layers, weights, spec.hidden_size)
+        own = weights.matrix(spec.embedding) if spec.has_embedding else runner.embedding
+        return NativeHead(made, spec, own, ids, runner.features)
+
+    def _weights(self, watch: Watch) -> Weights:
+        from octavo.native.weights import Weights
+
+        return Weights(
             self._native,
             self._spec,
             self.checkpoint,
@@ -133,8 +159,6 @@ class NativeBackend:
             cache_folder() / "packed",
             watch,
         )
-        made = runner.emitter_beside(layers, weights, self._spec.hidden_size)
-        return NativeDrafter(made, self._spec, vocab_size)
 
 
 class FallbackBackend:
@@ -186,6 +210,9 @@ class FallbackBackend:
     def drafter(self, runner: Runner, layers: int, vocab_size: int, watch: Watch) -> Drafter:
         raise AssertionError("models that draft are refused")
 
+    def head(self, runner: Runner, layers: int, ids: np.ndarray, watch: Watch) -> Head:
+        raise AssertionError("models that draft are refused")
+
 
 class TorchBackend:
     """PyTorch: any device it knows, and the reference on the CPU."""
@@ -231,15 +258,33 @@ class TorchBackend:
         )
 
     def drafter(self, runner: Runner, layers: int, vocab_size: int, watch: Watch) -> Drafter:
-        import torch
-
         from octavo.layers.decoder import Decoder
-        from octavo.layers.params import Params
         from octavo.speculative.torch_drafter import TorchDrafter
         from octavo.worker.torch_runner import TorchRunner
 
         assert isinstance(runner, TorchRunner)
-        params = Params(getattr(torch, self._dtype), runner.device)
-        model = Decoder(self._spec, params)
-        params.load(Parameters(self._spec, self.checkpoint).read, watch)
+        with self._params(runner, watch) as params:
+            model = Decoder(self._spec, params)
         return TorchDrafter(model, runner.attention, layers, runner.device, vocab_size)
+
+    def head(self, runner: Runner, layers: int, ids: np.ndarray, watch: Watch) -> Head:
+        from octavo.layers.eagle import EagleHead
+        from octavo.speculative.torch_head import TorchHead
+        from octavo.worker.torch_runner import TorchRunner
+
+        spec = self._spec
+        assert isinstance(runner, TorchRunner) and isinstance(spec, EagleSpec)
+        with self._params(runner, watch) as params:
+            head = EagleHead(spec, params, None if spec.has_embedding else runner.embedding)
+        return TorchHead(head, runner.attention, layers, runner.device, ids, runner.features)
+
+    @contextmanager
+    def _params(self, runner: TorchRunner, watch: Watch) -> Iterator[Params]:
+        """To be asked for; they are read at the end."""
+        import torch
+
+        from octavo.layers.params import Params
+
+        params = Params(getattr(torch, self._dtype), runner.device)
+        yield params
+        params.load(Parameters(self._spec, self.checkpoint).read, watch)

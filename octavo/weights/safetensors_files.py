@@ -25,8 +25,15 @@ SINGLE = "model.safetensors"
 
 _MAX_HEADER = 100_000_000  # bytes; the format's own limit
 _DTYPES: dict[str, Dtype] = {"F32": "float32", "F16": "float16", "BF16": "bfloat16"}
-_INT8, _BYTES = "I8", "U8"
-_ITEMSIZE = {"F32": 4, "F16": 2, "BF16": 2, _INT8: 1, _BYTES: 1}  # of the dtypes that are read
+_INT8, _INT64, _BYTES = "I8", "I64", "U8"
+_ITEMSIZE = {
+    "F32": 4,
+    "F16": 2,
+    "BF16": 2,
+    _INT8: 1,
+    _INT64: 8,
+    _BYTES: 1,
+}  # of the dtypes that are read
 
 
 @dataclass(frozen=True)
@@ -92,6 +99,13 @@ class SafetensorsCheckpoint(Checkpoint):
     def int8(self, name: str) -> np.ndarray:
         """The integers of a tensor of int8, a view of the mapped file."""
         return _view(self._entries[name], np.int8)
+
+    def int64(self, name: str) -> np.ndarray:
+        """Integers, a view of the mapped file. Raises ModelError where they are others."""
+        entry = self._entries[name]
+        if entry.dtype != _INT64:
+            raise ModelError(f"{entry.file}: {name} must be {_INT64}, got {entry.dtype}")
+        return _view(entry, np.int64)
 
     def bytes(self, name: str) -> np.ndarray:
         """A tensor of uint8, a view of the mapped file. Raises ModelError where it is none."""

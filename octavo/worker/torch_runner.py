@@ -97,9 +97,10 @@ class TorchRunner:
     def embedding(self) -> torch.Tensor:
         return self._model.embedding
 
-    def features(self) -> torch.Tensor:
-        """What the step before has told: [T, hidden of each layer side by side]."""
-        return self._model.told
+    def features(self) -> np.ndarray:
+        """What the step before has told: [T, hidden of each layer side by side] float32."""
+        told: np.ndarray = self._model.told.float().cpu().numpy()
+        return told
 
     def _tensor(self, array: np.ndarray) -> torch.Tensor:
         return torch.from_numpy(array).to(self.device)
