@@ -37,6 +37,13 @@ def test_prefix_cache(default_model):
     assert [int(cached) > int(prompt) // 2 for cached, prompt in found] == [False, True, True]
 
 
+def test_speculation(default_model):
+    plain, guessed = run("speculation.py", str(default_model.path)).splitlines()
+    assert "0 of 0 guesses" in plain
+    assert int(re.search(r"(\d+) of \d+ guesses", guessed)[1]) > 10
+    assert all(line.endswith("the same as before: True") for line in (plain, guessed))
+
+
 async def test_over_http(default_model):
     flags = ["--kv-memory", "128MiB", "--max-model-len", "1024"]
     async with own_server(str(default_model.path), flags) as url:
