@@ -118,3 +118,35 @@ def test_answers_are_the_same_where_memory_is_short(folder, family, plain, way):
 def test_answers_are_the_same_in_small_steps(folder, plain, way, budget):
     llm = load(folder, max_num_seqs=4, max_num_batched_tokens=budget, **WAYS[way])
     assert answers(llm, requests(30)) == plain(30)
+
+
+@pytest.mark.parametrize("way", sorted(WAYS))
+def test_an_answer_ends_where_the_context_does(folder, way):
+    """In the middle of drafts that are right: one token alone is allowed."""
+    llm = load(folder, max_model_len=50, **WAYS[way])
+    prompts = [[7] * length for length in range(25, 50)]
+    params = SamplingParams(allowed_token_ids=[7], max_tokens=None, ignore_eos=True, logprobs=0)
+    for prompt, output in zip(prompts, llm.generate(prompts, params, use_tqdm=False), strict=True):
+        [answer] = output.outputs
+        assert answer.token_ids == [7] * (50 - len(prompt))
+        assert len(answer.logprobs) == len(answer.token_ids)
+        assert answer.finish_reason == "length"
+    check_blocks_are_free(llm)
+
+
+@pytest.mark.parametrize("way", sorted(WAYS))
+def test_an_answer_ends_at_a_stop_among_accepted_drafts(folder, way):
+    llm = load(folder, **WAYS[way])
+    phrase = [11, 12, 13, 14, 15, 16]
+    asked = SamplingParams(temperature=0, max_tokens=40, ignore_eos=True, logprobs=0)
+    [free] = llm.generate([phrase * 6], asked, use_tqdm=False)
+    tokens = free.outputs[0].token_ids
+    for end in sorted({tokens.index(token) for token in tokens})[:12]:
+        params = SamplingParams(
+            temperature=0, max_tokens=40, ignore_eos=True, logprobs=0, stop_token_ids=[tokens[end]]
+        )
+        [stopped] = llm.generate([phrase * 6], params, use_tqdm=False)
+        [answer] = stopped.outputs
+        assert answer.token_ids == tokens[: end + 1]
+        assert answer.logprobs == free.outputs[0].logprobs[: end + 1]
+        assert (answer.finish_reason, answer.stop_reason) == ("stop", tokens[end])
