@@ -29,6 +29,8 @@ class Answer:
         output.outputs = [CompletionOutput(index=i, token_ids=[]) for i in range(count)]
         if request is None:
             output.outputs[0].finish_reason = "error"
+        elif request.params.prompt_logprobs is not None:
+            output.prompt_logprobs = [None] * max(1, request.params.prompt_logprob_start)
 
     @property
     def is_whole(self) -> bool:
@@ -36,17 +38,15 @@ class Answer:
 
     def feed(self, delta: TextDelta) -> None:
         if delta.prompt_logprobs:
-            self._add_prompt(delta.prompt_logprobs)
+            assert self.output.prompt_logprobs is not None, "nobody asked for them"
+            self.output.prompt_logprobs += [self._by_token(p) for p in delta.prompt_logprobs]
         mine = self.output.outputs[delta.index]
         mine.text += delta.text
         mine.token_ids += delta.token_ids
         if delta.token_ids:
             _count_epoch(mine, delta.epoch, len(delta.token_ids))
         if delta.logprobs:
-            mine.logprobs = (mine.logprobs or []) + [self._named(p) for p in delta.logprobs]
-            mine.cumulative_logprob = (mine.cumulative_logprob or 0.0) + sum(
-                position.logprob for position in delta.logprobs
-            )
+            _add_logprobs(mine, delta.logprobs, self._tokenizer)
         if delta.score is not None:
             mine.cumulative_logprob = delta.score
         mine.num_drafts += delta.num_drafts
@@ -56,23 +56,33 @@ class Answer:
         self.output.num_cached_tokens = max(self.output.num_cached_tokens, delta.num_cached_tokens)
         self.output.miss = delta.miss or self.output.miss
 
-    def _add_prompt(self, positions: list[TokenLogprobs]) -> None:
-        assert self.request is not None
-        if self.output.prompt_logprobs is None:
-            first = max(1, self.request.params.prompt_logprob_start)
-            self.output.prompt_logprobs = [None] * first
-        self.output.prompt_logprobs += [self._named(position) for position in positions]
+    def _by_token(self, position: TokenLogprobs) -> dict[int, Logprob]:
+        return by_token(position, self._tokenizer)
 
-    def _named(self, position: TokenLogprobs) -> dict[int, Logprob]:
-        """The drawn token first, then the likeliest ones, then those asked for by id."""
-        drawn = (position.token_id, position.logprob, position.rank)
-        top = [(token, logprob, rank) for rank, (token, logprob) in enumerate(position.top, 1)]
-        asked = [(token, logprob, None) for token, logprob in position.named]
-        name = self._tokenizer.token if self._tokenizer else lambda token: None
-        found: dict[int, Logprob] = {}
-        for token, logprob, rank in (drawn, *top, *asked):
-            found.setdefault(token, Logprob(logprob, rank, name(token)))
-        return found
+
+def by_token(position: TokenLogprobs, tokenizer: Tokenizer | None) -> dict[int, Logprob]:
+    """The token at the position first, then the likeliest ones, then those of
+    `logprob_token_ids`."""
+    mine = (position.token_id, position.logprob, position.rank)
+    top = [(token, logprob, rank) for rank, (token, logprob) in enumerate(position.top, 1)]
+    named = [(token, logprob, None) for token, logprob in position.named]
+    found: dict[int, Logprob] = {}
+    for token, logprob, rank in (mine, *top, *named):
+        if token not in found:
+            text = None if tokenizer is None else tokenizer.token(token)
+            found[token] = Logprob(logprob, rank, text)
+    return found
+
+
+def _add_logprobs(
+    mine: CompletionOutput, positions: list[TokenLogprobs], tokenizer: Tokenizer | None
+) -> None:
+    mine.logprobs = (mine.logprobs or []) + [by_token(p, tokenizer) for p in positions]
+    total = sum(position.logprob for position in positions)
+    mine.cumulative_logprob = (mine.cumulative_logprob or 0.0) + total
+    masses = [p.log_mass for p in positions if p.log_mass is not None]
+    if masses:
+        mine.log_masses = (mine.log_masses or []) + masses
 
 
 def _count_epoch(mine: CompletionOutput, epoch: str, count: int) -> None:

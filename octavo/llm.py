@@ -7,8 +7,6 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from typing import Any
 
-import msgspec
-
 from octavo.answer import Answer, Prompt, as_dict, listed, spread
 from octavo.base.errors import RequestError
 from octavo.base.output import EngineStats, RequestOutput
@@ -25,7 +23,7 @@ from octavo.engine.local import LocalEngine
 from octavo.engine.updates import Source
 from octavo.files.locate import locate
 from octavo.files.model_files import ModelFiles
-from octavo.text.assembler import Assembler, TextDelta
+from octavo.text.assembler import Assembler, Interval, TextDelta
 from octavo.text.bad_words import spelled
 from octavo.text.renderer import Renderer, load_renderer
 
@@ -189,7 +187,8 @@ class LLM:
         Args:
             source: the request's output or id.
             text: what follows the kept tokens, as text or token ids.
-            sampling_params: those of the request, with another seed, unless given.
+            sampling_params: those of the request, with another seed and nothing told of the
+                prompt, unless given.
             index: of the answer, where the request has several.
             at_token: how many tokens of prompt and answer are kept; None: all.
 
@@ -200,10 +199,9 @@ class LLM:
         request_id = source if isinstance(source, str) else source.request_id
         record = self._history.get("", request_id)
         more = self.text.tokenizer.encode(text, False) if isinstance(text, str) and text else text
-        params = sampling_params or msgspec.structs.replace(record.request.params, n=1, seed=None)
         request = self._door.request(
             [*record.tokens(index, at_token), *(more or ())],
-            self._spelled(params),
+            self._spelled(sampling_params or record.params_of_fork()),
             cache_salt=record.request.cache_salt,
             fork_of=request_id,
         )
@@ -214,13 +212,17 @@ class LLM:
     ) -> Generator[TextDelta, None, None]:
         """Continue one prompt, piece by piece. Leaving early aborts it.
 
+        A piece holds at least `stream_interval` tokens, but the last.
+
         Raises:
             RequestError: the prompt is refused.
         """
         request, _ = self._request(prompt, sampling_params or self.default_sampling_params(), 0)
+        interval = Interval(request)
         with closing(self._run([request])) as pieces:
             for _, piece in pieces:
-                yield piece
+                if (joined := interval.take(piece)) is not None:
+                    yield joined
 
     def _answer(self, prompt: Prompt, params: SamplingParams, priority: int) -> Answer:
         try:

@@ -81,6 +81,8 @@ class CompletionOutput(msgspec.Struct, kw_only=True):
     token_ids: list[int] = []
     cumulative_logprob: float | None = None
     logprobs: list[dict[int, Logprob]] | None = None  # by position: token id -> logprob
+    # By position, in processed mode: log of the share of the distribution that survived its cuts.
+    log_masses: list[float] | None = None
     finish_reason: FinishReason | None = None
     stop_reason: int | str | None = None
     epochs: list[tuple[str, int]] = []  # weights, and how many tokens they drew, in order

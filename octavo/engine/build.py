@@ -15,6 +15,7 @@ from octavo.base.progress import progress
 from octavo.base.sampling_params import LogprobsMode
 from octavo.base.settings import EngineSettings
 from octavo.core.kv_manager import KVManager
+from octavo.core.prefix import root_digest
 from octavo.core.scheduler import Scheduler
 from octavo.core.swap import SwapDirectory
 from octavo.engine.engine import Engine
@@ -153,7 +154,12 @@ def _join(
     scheduler = Scheduler(settings.scheduler, manager, num_drafts(settings.speculation))
     worker = Worker(make, runner, layout, store, processors, draft.make)
     executor = ObservedExecutor(worker, observer) if observer else InProcessExecutor(worker)
-    info = msgspec.structs.replace(info, epoch=weights.epoch, logits_processors=tuple(processors))
+    info = msgspec.structs.replace(
+        info,
+        epoch=weights.epoch,
+        digest=root_digest(root).hex(),
+        logits_processors=tuple(processors),
+    )
     return Engine(info, scheduler, executor, weights, settings.scheduler.async_scheduling)
 
 

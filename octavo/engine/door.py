@@ -10,10 +10,11 @@ import msgspec
 
 from octavo.base.errors import RequestError
 from octavo.base.request import Request
-from octavo.base.sampling_params import SEED_LIMIT, SamplingParams
+from octavo.base.sampling_params import SamplingParams
 from octavo.engine.info import EngineInfo
 
 MAX_SALT = 128  # characters
+DRAWN_SEEDS = 2**53  # seeds below this: JSON numbers that every client reads exactly
 MAX_BEAM_STOPS = 4  # each makes as many more continuations be looked at as there are beams
 
 
@@ -23,6 +24,10 @@ class Door:
     def __init__(self, info: EngineInfo, seed: int | None = None) -> None:
         self._info = info
         self._seeds = random.Random(seed)
+
+    def draw_seed(self) -> int:
+        """For a request that brings none."""
+        return self._seeds.randrange(DRAWN_SEEDS)
 
     def request(
         self,
@@ -67,7 +72,7 @@ class Door:
         """Draw a missing seed; end the output where the context ends; settle what logprobs mean."""
         room = self._info.max_model_len - prompt_len
         wanted = room if params.max_tokens is None else min(params.max_tokens, room)
-        seed = self._seeds.randrange(SEED_LIMIT) if params.seed is None else params.seed
+        seed = self.draw_seed() if params.seed is None else params.seed
         return msgspec.structs.replace(
             params,
             max_tokens=wanted,

@@ -9,11 +9,13 @@ import threading
 from array import array
 from collections import OrderedDict
 from collections.abc import Callable
+from typing import Any
 
 import msgspec
 
 from octavo.base.errors import NotFoundError, RequestError
 from octavo.base.request import Request
+from octavo.base.sampling_params import SamplingParams
 from octavo.text.assembler import TextDelta
 
 KEPT = 256  # finished requests of each owner
@@ -35,16 +37,26 @@ class Record:
         self.num_cached_tokens = 0
         self.miss: str | None = None
         self.outline = outline
+        self.has_begun = False  # something came of it: its prompt is computed
 
     @property
     def num_tokens(self) -> int:
         return len(self.prompt) + sum(map(len, self.generated))
 
-    @property
-    def has_begun(self) -> bool:
-        return any(self.generated)
+    def params_of_fork(self, **changes: Any) -> SamplingParams:
+        """What a fork takes over: all but the seed and what is told of the prompt.
+
+        Raises:
+            RequestError: a change is outside its range.
+        """
+        fresh: dict[str, Any] = {"n": 1, "seed": None}
+        fresh |= {"prompt_logprobs": None, "prompt_logprob_start": 0}
+        if "bad_words" in changes:
+            fresh["bad_word_ids"] = None
+        return msgspec.structs.replace(self.request.params, **(fresh | changes))
 
     def add(self, piece: TextDelta) -> None:
+        self.has_begun |= bool(piece.token_ids or piece.prompt_logprobs)
         self.generated[piece.index].extend(piece.token_ids)
         self.num_cached_tokens = max(self.num_cached_tokens, piece.num_cached_tokens)
         self.miss = piece.miss or self.miss
@@ -83,7 +95,7 @@ class History:
         return record
 
     def end(self, request_id: str) -> None:
-        """It has finished, or was aborted. One that got no token is forgotten."""
+        """It has finished, or was aborted. One that came to nothing is forgotten."""
         record = self._running.pop(request_id)
         if not record.has_begun:
             return

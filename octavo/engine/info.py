@@ -30,3 +30,4 @@ class EngineInfo(msgspec.Struct, frozen=True, kw_only=True):
     logprobs_mode: LogprobsMode = "raw"  # where a request does not say
     logits_processors: tuple[str, ...] = ()  # names that a request may use
     epoch: str = ""  # of the weights that were loaded: a digest of their content
+    digest: str = ""  # of all that logits depend on: model, weights, formats, kernels

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import msgspec
 from fastapi import APIRouter, Request, Response
 
 from octavo.base import request as engine
@@ -14,6 +13,7 @@ from octavo.serve.openai.answer import Extras, Heading, labels, text_fields
 from octavo.serve.openai.completions import Completions
 from octavo.serve.openai.refusals import Refusals
 from octavo.serve.openai.schemas import ForkBody
+from octavo.serve.openai.text_choice import Asked
 from octavo.serve.openai.wire import Completion
 from octavo.serve.openapi import answers
 from octavo.serve.owner import Owner
@@ -29,7 +29,8 @@ def routes(generation: Generation, model: ServedModel, refusals: Refusals) -> AP
         model.check(body.model)
         answer = Completions(generation, Heading("fork", model), Extras.of(body))
         request = await _request(generation, body, answer.heading.id, owner)
-        return await answer.respond([request], bool(body.stream), http)
+        asked = Asked(request, prompt_logprobs=body.prompt_logprobs)
+        return await answer.respond([asked], bool(body.stream), http)
 
     return router
 
@@ -50,6 +51,6 @@ async def _request(
         more = await generation.encode(body.text, False, "text") if body.text else []
     else:
         generation.check_vocabulary(more := body.text, "text")
-    params = msgspec.structs.replace(source.params, **({"n": 1, "seed": None} | text_fields(body)))
+    params = await generation.settled(record.params_of_fork(**text_fields(body)))
     same = {"cache_salt": source.cache_salt, "fork_of": source.request_id}
     return generation.request([*kept, *more], params, **(labels(body, request_id, owner) | same))

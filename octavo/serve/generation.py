@@ -11,6 +11,8 @@ from collections.abc import AsyncGenerator, Callable, Iterable
 from contextlib import aclosing
 from typing import Any, TypeVar
 
+import msgspec
+
 from octavo.base.errors import EngineDeadError, EngineError, RequestError
 from octavo.base.log import logger
 from octavo.base.request import Request
@@ -21,7 +23,7 @@ from octavo.engine.history import History, Outline, Record
 from octavo.serve.explain import explain, in_a_line
 from octavo.serve.metrics import Metrics, Watch
 from octavo.serve.openai.wire import CacheReport
-from octavo.text.assembler import Assembler, TextDelta
+from octavo.text.assembler import Assembler, Interval, TextDelta
 from octavo.text.bad_words import spelled
 from octavo.text.renderer import Renderer
 
@@ -117,16 +119,36 @@ class Generation:
             ),
         )
 
-    def params(self, given: dict[str, Any], max_tokens: int | None) -> SamplingParams:
+    @property
+    def max_logprobs(self) -> int:
+        """That a request may ask for; -1: any number."""
+        return self._engine.info.max_logprobs
+
+    async def params(self, given: dict[str, Any], max_tokens: int | None) -> SamplingParams:
         """What was given, else the model's own defaults, else the API's.
 
         `max_tokens` is the API's default for that field; None: to the end of the context. The
         model's controls of chance are not for beams.
+
+        Raises:
+            RequestError: a value is impossible.
         """
         own = self._engine.info.generation_defaults
         names = ("max_tokens",) if given.get("use_beam_search") else _DEFAULTABLE
         defaults = {name: own[name] for name in names if own.get(name) is not None}
-        return SamplingParams(**({"max_tokens": max_tokens} | defaults | given))
+        params = SamplingParams(**({"max_tokens": max_tokens} | defaults | given))
+        return await self.settled(params)
+
+    async def settled(self, params: SamplingParams) -> SamplingParams:
+        """With a seed, one for all prompts of a request, and with the tokens of bad words.
+
+        Raises:
+            RequestError: a bad word is no text.
+        """
+        if params.seed is None:
+            params = msgspec.structs.replace(params, seed=self._door.draw_seed())
+        size = sum(map(len, params.bad_words or ()))
+        return await _aside_if_long(size, lambda: spelled(params, self.tokenizer))
 
     def request(self, prompt: list[int], params: SamplingParams, **labels: Any) -> Request:
         """`labels`: request_id, priority, cache_salt, owner, fork_of.
@@ -137,7 +159,7 @@ class Generation:
         """
         if self._engine.dead is not None:
             raise EngineDeadError(f"the engine is gone: {self._engine.dead}")
-        return self._door.request(prompt, spelled(params, self.tokenizer), **labels)
+        return self._door.request(prompt, params, **labels)
 
     async def stream(
         self, request: Request, outline: Outline | None = None
@@ -153,6 +175,7 @@ class Generation:
         record = self.history.begin(request, outline)
         unfinished = request.params.n
         reason = "abort"  # unless it ends otherwise: the reader went away
+        interval = Interval(request)
         try:
             async with aclosing(self._engine.generate(request)) as deltas:
                 async for delta in deltas:
@@ -165,7 +188,8 @@ class Generation:
                     if piece.finish_reason:
                         unfinished -= 1
                         reason = reason if unfinished else piece.finish_reason
-                    yield piece
+                    if (joined := interval.take(piece)) is not None:
+                        yield joined
         except Exception:
             reason = "error"
             raise

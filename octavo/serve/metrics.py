@@ -8,20 +8,20 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Iterator
-from typing import Protocol
+from typing import Protocol, get_args
 
 from prometheus_client import CollectorRegistry, Counter, Histogram, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
-from octavo.base.output import EngineStats
+from octavo.base.output import EngineStats, FinishReason
 
 PREFIXES = ("octavo:", "vllm:")
 _LABELS = ("model_name", "engine")
 _ENGINE = "0"  # one engine process
 _MILLISECONDS = (1, 2.5, 5, 10, 25, 50, 100, 250, 500, 1e3, 2.5e3, 5e3, 1e4, 3e4, 6e4, 3e5)
-_REASONS = ("stop", "length", "abort", "error")
+_REASONS = get_args(FinishReason)
 
 Read = Callable[[EngineStats], float]
 
@@ -51,6 +51,9 @@ _COUNTERS: tuple[tuple[str, str, Read], ...] = (
     ("prefix_cache_hits", "Prompt tokens found", lambda s: s.prefix_hit_tokens_total),
     ("computed_tokens", "Tokens computed", lambda s: s.computed_tokens_total),
     ("engine_steps", "Steps of the engine", lambda s: s.steps_total),
+    ("spec_decode_num_drafts", "Rows that verified drafts", lambda s: s.drafts_total),
+    ("spec_decode_num_draft_tokens", "Drafts verified", lambda s: s.draft_tokens_total),
+    ("spec_decode_num_accepted_tokens", "Drafts accepted", lambda s: s.accepted_tokens_total),
 )
 
 
@@ -90,9 +93,11 @@ class Metrics:
     def watch(self, prompt_tokens: int) -> Watch:
         return Watch(self, prompt_tokens)
 
-    def first_token(self, seconds: float, prompt_tokens: int) -> None:
+    def prompt(self, tokens: int) -> None:
+        self._prompt_tokens.inc(tokens)
+
+    def first_token(self, seconds: float) -> None:
         self._first.observe(seconds)
-        self._prompt_tokens.inc(prompt_tokens)
 
     def more_tokens(self, seconds: float, count: int) -> None:
         """`count` tokens came at once, `seconds` after the ones before them."""
@@ -123,7 +128,8 @@ class Watch:
             return
         now = time.perf_counter()
         if not self.tokens:
-            self._metrics.first_token(now - self._begin, self._prompt_tokens)
+            self._metrics.first_token(now - self._begin)
+            self._metrics.prompt(self._prompt_tokens)
         elif sequence in self._last:
             self._metrics.more_tokens(now - self._last[sequence], count)
         self._metrics.generated(count)
@@ -132,6 +138,8 @@ class Watch:
 
     def ended(self, reason: str) -> float:
         """Seconds since it was made."""
+        if not self.tokens and reason not in ("abort", "error"):  # the prompt was all it was about
+            self._metrics.prompt(self._prompt_tokens)
         seconds = time.perf_counter() - self._begin
         self._metrics.ended(seconds, reason)
         return seconds
@@ -163,6 +171,15 @@ class _Collector(Collector):
             counter = CounterMetricFamily(name, text, labels=_LABELS)
             counter.add_metric(self._labels, read(stats))
             yield counter
+        yield self._accepted(stats.accepted_per_position_total)
+
+    def _accepted(self, by_position: list[int]) -> Metric:
+        """Positions count from 0, the first draft of a row."""
+        name, text = "spec_decode_num_accepted_tokens_per_pos", "Drafts accepted, by position"
+        counter = CounterMetricFamily(name, text, labels=(*_LABELS, "position"))
+        for position, count in enumerate(by_position):
+            counter.add_metric((*self._labels, str(position)), count)
+        return counter
 
 
 def _prefixed(family: Metric, prefix: str) -> Metric:

@@ -7,6 +7,7 @@ import time
 
 import msgspec
 
+from octavo import __version__
 from octavo.base.errors import NotFoundError
 from octavo.engine.info import EngineInfo
 from octavo.serve.openai.wire import ModelCard
@@ -21,8 +22,14 @@ class ServedModel:
         self.card = ModelCard(
             id=name, created=int(time.time()), root=info.model, max_model_len=info.max_model_len
         )
-        # What an answer can depend on besides the request: equal prints, equal answers.
-        print_of = (info.model, info.family, info.dtype, info.kv_dtype, info.vocab_size, info.epoch)
+        # What an answer can depend on besides the request and its prompt's token ids: equal prints,
+        # equal answers.
+        print_of = (
+            __version__,
+            info.digest,
+            sorted(info.generation_defaults.items()),
+            info.logits_processors,
+        )
         self.fingerprint = "fp_" + hashlib.sha256(msgspec.json.encode(print_of)).hexdigest()[:10]
 
     def check(self, name: str | None) -> None:

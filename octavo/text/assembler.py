@@ -1,6 +1,7 @@
 """What the scheduler added to a request (`Delta`) -> what its client reads (`TextDelta`).
 
 The one way from token ids to text, streamed or not: whoever answers at once joins the pieces.
+`Interval` joins those of a stream that wants fewer.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ class TextDelta(msgspec.Struct, frozen=True, kw_only=True):
     error: str | None = None
     prompt_logprobs: list[TokenLogprobs] | None = None
     num_drafts: int = 0
-    num_accepted: int = 0
+    num_accepted: int = 0  # of token_ids
     cut: bool = False  # a stop string ended it, the engine still runs: abort the request there
 
 
@@ -83,11 +84,43 @@ class Assembler:
         return msgspec.structs.replace(
             _text_delta(delta, text),
             token_ids=delta.token_ids[:count],
+            num_accepted=min(delta.num_accepted, count),
             logprobs=None if delta.logprobs is None else delta.logprobs[:count],
             finish_reason="stop",
             stop_reason=self._stops.hit,
             cut=delta.finish_reason is None,
         )
+
+
+class Interval:
+    """Joins pieces until they hold as many tokens as a request's `stream_interval`; a last piece
+    may hold fewer. What tells of the prompt alone passes at once."""
+
+    def __init__(self, request: Request) -> None:
+        self._least = request.params.stream_interval
+        self._held: dict[int, TextDelta] = {}  # by sequence
+
+    def take(self, piece: TextDelta) -> TextDelta | None:
+        """None while it is held."""
+        if piece.prompt_logprobs is not None and not piece.token_ids and not piece.finish_reason:
+            return piece
+        held = self._held.pop(piece.index, None)
+        whole = piece if held is None else _joined(held, piece)
+        if whole.finish_reason is not None or len(whole.token_ids) >= self._least:
+            return whole
+        self._held[piece.index] = whole
+        return None
+
+
+def _joined(first: TextDelta, second: TextDelta) -> TextDelta:
+    return msgspec.structs.replace(
+        second,
+        text=first.text + second.text,
+        token_ids=first.token_ids + second.token_ids,
+        logprobs=[*(first.logprobs or ()), *(second.logprobs or ())] or None,
+        num_drafts=first.num_drafts + second.num_drafts,
+        num_accepted=first.num_accepted + second.num_accepted,
+    )
 
 
 def _shown(delta: Delta, shows_stop: bool) -> list[int]:
@@ -111,5 +144,5 @@ def _text_delta(delta: Delta, text: str) -> TextDelta:
         error=delta.error,
         prompt_logprobs=delta.prompt_logprobs,
         num_drafts=delta.num_drafts,
-        num_accepted=delta.num_accepted,
+        num_accepted=min(delta.num_accepted, len(delta.token_ids)),
     )

@@ -6,15 +6,24 @@ from collections.abc import Sequence
 
 import msgspec
 
+from octavo.base.errors import RequestError
 from octavo.base.sampling_params import SamplingParams
 from octavo.text.tokenizer import Tokenizer
 
 
 def spelled(params: SamplingParams, tokenizer: Tokenizer) -> SamplingParams:
-    """`params` with `bad_word_ids`, if it has bad words and not their tokens yet."""
+    """`params` with `bad_word_ids`, if it has bad words and not their tokens yet.
+
+    Raises:
+        RequestError: a word holds a lone surrogate, which is no character.
+    """
     if not params.bad_words or params.bad_word_ids is not None:
         return params
-    return msgspec.structs.replace(params, bad_word_ids=bad_word_ids(params.bad_words, tokenizer))
+    try:
+        ids = bad_word_ids(params.bad_words, tokenizer)
+    except RequestError as error:
+        raise RequestError("bad_words must be text", "bad_words") from error
+    return msgspec.structs.replace(params, bad_word_ids=ids)
 
 
 def bad_word_ids(words: Sequence[str], tokenizer: Tokenizer) -> list[list[int]]:

@@ -11,11 +11,13 @@ from msgspec import UNSET, UnsetType
 
 from octavo.base.errors import RequestError
 from octavo.base.plan import TokenLogprobs
+from octavo.base.repetition import RepetitionDetection
 from octavo.base.request import Request
+from octavo.base.sampling_params import SamplingParams
 from octavo.serve.generation import Generation
 from octavo.serve.models import ServedModel
 from octavo.serve.openai.schemas import CompletionBody, ForkBody, SamplingBody
-from octavo.serve.openai.wire import CachedTokens, CacheReport, Usage
+from octavo.serve.openai.wire import CachedTokens, CacheReport, PredictedTokens, Usage
 from octavo.text.assembler import TextDelta
 
 _SAMPLING = (
@@ -37,24 +39,43 @@ _SAMPLING = (
     "max_tokens",
     "min_tokens",
     "logit_bias",
+    "allowed_token_ids",
+    "bad_words",
+    "logits_processors",
+    "logprob_token_ids",
+    "logprobs_mode",
+    "prompt_logprobs",
+    "prompt_logprob_start",
     "skip_special_tokens",
+    "spaces_between_special_tokens",
     "include_stop_str_in_output",
+    "skip_reading_prefix_cache",
+    "stream_interval",
 )
+_REPETITION = set(RepetitionDetection.__struct_fields__)
 
 
 def sampling_fields(body: SamplingBody) -> dict[str, Any]:
     """The fields that are `SamplingParams`' own, where the client set them.
 
     Raises:
-        RequestError: best_of asks for answers that would not be shown.
+        RequestError: best_of asks for answers that would not be shown, prompt_logprobs for what a
+            stream has no place for, or a pattern of repetition has no size.
     """
     n = body.n or 1
     if body.best_of not in (None, n):
         raise RequestError(
             f"best_of must be equal to n, which is {n}; got {body.best_of}", "best_of"
         )
-    values = ((name, getattr(body, name)) for name in _SAMPLING)
-    return {name: value for name, value in values if value is not None}
+    if body.stream and body.prompt_logprobs is not None:
+        raise RequestError("prompt_logprobs are not told in a stream", "prompt_logprobs")
+    values = {name: getattr(body, name) for name in _SAMPLING}
+    if body.repetition_detection is not None:
+        fields = body.repetition_detection.model_dump(include=_REPETITION)
+        values["repetition_detection"] = RepetitionDetection(**fields)
+    if body.extra_args is not None or body.vllm_xargs is not None:
+        values["extra_args"] = (body.vllm_xargs or {}) | (body.extra_args or {})
+    return {name: value for name, value in values.items() if value is not None}
 
 
 def text_fields(body: CompletionBody | ForkBody) -> dict[str, Any]:
@@ -120,6 +141,15 @@ class Heading:
         }
         self.http = {"x-request-id": self.id}
 
+    @staticmethod
+    def of_sampling(params: SamplingParams) -> dict[str, Any]:
+        """What it takes to have the answer again, and what its logprobs mean; in a stream this is
+        told once. Beams are told of raw, whatever was asked."""
+        if params.logprobs is None:
+            return {"seed": params.seed}
+        mode = "raw" if params.use_beam_search else params.logprobs_mode
+        return {"seed": params.seed, "logprobs_mode": mode}
+
 
 @dataclass
 class Tally:
@@ -127,16 +157,21 @@ class Tally:
 
     prompt: int
     completion: int = 0
+    drafts: int = 0
+    accepted: int = 0  # of the drafts
     cached: dict[int, int] = field(default_factory=dict)  # by prompt
 
     def add(self, prompt: int, piece: TextDelta) -> None:
         self.completion += len(piece.token_ids)
+        self.drafts += piece.num_drafts
+        self.accepted += piece.num_accepted
         self.cached[prompt] = max(piece.num_cached_tokens, self.cached.get(prompt, 0))
 
     def usage(self, report: CacheReport | UnsetType = UNSET) -> Usage:
         total = self.prompt + self.completion
         cached = CachedTokens(sum(self.cached.values()), report)
-        return Usage(self.prompt, self.completion, total, cached)
+        predicted = PredictedTokens(self.accepted, self.drafts - self.accepted)
+        return Usage(self.prompt, self.completion, total, cached, predicted)
 
     def for_chunk(self, extras: Extras) -> Usage | UnsetType | None:
         if extras.running_usage:

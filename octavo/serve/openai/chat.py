@@ -12,6 +12,7 @@ from msgspec import UNSET
 
 from octavo.base import request as engine
 from octavo.base.errors import RequestError
+from octavo.base.plan import TokenLogprobs
 from octavo.engine.history import Outline
 from octavo.serve.generation import Generation
 from octavo.serve.models import ServedModel
@@ -24,7 +25,7 @@ from octavo.serve.openai.answer import (
     last_usage,
     sampling_fields,
 )
-from octavo.serve.openai.logprobs import chat_logprobs
+from octavo.serve.openai.logprobs import chat_logprobs, prompt_logprobs
 from octavo.serve.openai.refusals import Refusals
 from octavo.serve.openai.schemas import ChatBody
 from octavo.serve.openai.template import outline, template_fields, template_messages
@@ -56,7 +57,9 @@ def routes(generation: Generation, model: ServedModel, refusals: Refusals) -> AP
         of_prompt = outline(generation.renderer, await http.body(), len(request.prompt_token_ids))
         if body.stream:
             return EventStream(chat.chunks(request, of_prompt), chat.heading.http)
-        whole = await while_connected(http.receive, chat.whole(request, of_prompt))
+        whole = await while_connected(
+            http.receive, chat.whole(request, of_prompt, body.prompt_logprobs)
+        )
         return json_answer(whole, chat.heading.http)
 
     return router
@@ -74,24 +77,33 @@ class Chat:
         """Raises:
         RequestError: the client asked for something impossible.
         """
-        params = self._generation.params(chat_fields(body), None)
+        self._check_top(body.top_logprobs)
+        params = await self._generation.params(chat_fields(body), None)
         prompt = await self._generation.encode_chat(
             template_messages(body.messages), **template_fields(body)
         )
         return self._generation.request(prompt, params, **labels(body, self.heading.id, owner))
 
-    async def whole(self, request: engine.Request, outline: Outline | None) -> ChatCompletion:
-        tally = Tally(len(request.prompt_token_ids))
+    async def whole(
+        self, request: engine.Request, outline: Outline | None, of_prompt: int | None
+    ) -> ChatCompletion:
+        """`of_prompt`: the likeliest tokens to tell of at each position of the prompt."""
+        tally, told = Tally(len(request.prompt_token_ids)), list[TokenLogprobs]()
         wholes = [Whole() for _ in range(request.params.n)]
         async with aclosing(self._generation.stream(request, outline)) as pieces:
             async for piece in pieces:
                 tally.add(0, piece)
+                told += piece.prompt_logprobs or ()
                 wholes[piece.index].add(piece)
         return ChatCompletion(
             **self.heading.fields,
+            **self.heading.of_sampling(request.params),
             choices=[self._choice(i, request, whole) for i, whole in enumerate(wholes)],
             usage=await self._usage(tally, request),
             prompt_token_ids=self._extras.ids(request.prompt_token_ids),
+            prompt_logprobs=UNSET
+            if of_prompt is None
+            else prompt_logprobs(self._generation.tokenizer, request, told, of_prompt),
         )
 
     async def chunks(
@@ -131,8 +143,11 @@ class Chat:
     def _opening(self, index: int, request: engine.Request, tally: Tally) -> ChatChunk:
         choice = ChatChunkChoice(index=index, delta=ChatDelta(role="assistant", content=""))
         chunk = self._around(choice, tally)
-        ids = UNSET if index else self._extras.ids(request.prompt_token_ids)
-        return msgspec.structs.replace(chunk, prompt_token_ids=ids)
+        if index:
+            return chunk
+        ids = self._extras.ids(request.prompt_token_ids)
+        once = self.heading.of_sampling(request.params)
+        return msgspec.structs.replace(chunk, prompt_token_ids=ids, **once)
 
     def _chunk(self, request: engine.Request, piece: TextDelta, tally: Tally) -> ChatChunk | None:
         """None where there is nothing to say yet, as text is held back."""
@@ -159,6 +174,16 @@ class Chat:
     def _around(self, choice: ChatChunkChoice, tally: Tally) -> ChatChunk:
         usage = tally.for_chunk(self._extras)
         return ChatChunk(**self.heading.fields, choices=[choice], usage=usage)
+
+    def _check_top(self, wanted: int | None) -> None:
+        """Raises:
+        RequestError: more are wanted than are told; by the name that clients have for it.
+        """
+        most = self._generation.max_logprobs
+        if wanted is not None and most != -1 and not 0 <= wanted <= most:
+            raise RequestError(
+                f"top_logprobs must be between 0 and {most}, got {wanted}", "top_logprobs"
+            )
 
     def _logprobs(self, request: engine.Request, of: TextDelta | Whole) -> ChatLogprobs | None:
         if request.params.logprobs is None or not of.token_ids:

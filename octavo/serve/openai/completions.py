@@ -8,12 +8,14 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
+from itertools import chain
+from typing import Any
 
-import msgspec
 from fastapi import APIRouter, Request, Response
 
 from octavo.base import request as engine
 from octavo.base.errors import RequestError
+from octavo.base.plan import TokenLogprobs
 from octavo.serve.choices import engine_id
 from octavo.serve.generation import Generation
 from octavo.serve.merge import merge
@@ -27,14 +29,15 @@ from octavo.serve.openai.answer import (
     last_usage,
     text_fields,
 )
-from octavo.serve.openai.logprobs import OffsetLogprobs
 from octavo.serve.openai.refusals import Refusals
 from octavo.serve.openai.schemas import CompletionBody
-from octavo.serve.openai.wire import Completion, CompletionChoice, CompletionLogprobs, Usage
+from octavo.serve.openai.text_choice import Asked, TextChoice
+from octavo.serve.openai.wire import Completion, Usage
 from octavo.serve.openapi import answers
 from octavo.serve.owner import Owner
 from octavo.serve.stream import EventStream, json_answer, while_connected
 from octavo.text.assembler import TextDelta
+from octavo.text.detokenizer import Detokenizer
 
 DEFAULT_MAX_TOKENS = 16  # the API's
 
@@ -47,7 +50,7 @@ def routes(generation: Generation, model: ServedModel, refusals: Refusals) -> AP
         refusals.check(body)
         model.check(body.model)
         answer = Completions(generation, Heading("cmpl", model), Extras.of(body))
-        return await answer.respond(await answer.requests(body, owner), bool(body.stream), http)
+        return await answer.respond(await answer.asked(body, owner), bool(body.stream), http)
 
     return router
 
@@ -60,13 +63,14 @@ class Completions:
         self._generation = generation
         self._extras = extras
 
-    async def requests(self, body: CompletionBody, owner: str) -> list[engine.Request]:
+    async def asked(self, body: CompletionBody, owner: str) -> list[Asked]:
         """Raises:
         RequestError: the client asked for something impossible.
         """
-        params = self._generation.params(text_fields(body), DEFAULT_MAX_TOKENS)
+        params = await self._generation.params(completion_fields(body), DEFAULT_MAX_TOKENS)
+        given = listed(body.prompt)
         prompts = await asyncio.gather(
-            *(self._encoded(prompt, body.add_special_tokens) for prompt in listed(body.prompt))
+            *(self._encoded(prompt, body.add_special_tokens) for prompt in given)
         )
         if body.cache_explain and len(prompts) > 1:
             raise RequestError(
@@ -75,128 +79,107 @@ class Completions:
                 "cache_explain",
             )
         names = (engine_id(self.heading.id, i * params.n) for i in range(len(prompts)))
-        return [
+        requests = [
             self._generation.request(ids, params, **labels(body, name, owner))
             for ids, name in zip(prompts, names, strict=True)
         ]
+        return [
+            Asked(
+                request, self._shown(prompt, request) if body.echo else None, body.prompt_logprobs
+            )
+            for request, prompt in zip(requests, given, strict=True)
+        ]
 
-    async def respond(
-        self, requests: list[engine.Request], stream: bool, http: Request
-    ) -> Response:
+    async def respond(self, asked: list[Asked], stream: bool, http: Request) -> Response:
         if stream:
-            return EventStream(self.chunks(requests), self.heading.http)
-        whole = await while_connected(http.receive, self.whole(requests))
+            return EventStream(self.chunks(asked), self.heading.http)
+        whole = await while_connected(http.receive, self.whole(asked))
         return json_answer(whole, self.heading.http)
 
-    async def whole(self, requests: list[engine.Request]) -> Completion:
-        tally = _tally(requests)
-        wholes = [[Whole() for _ in range(request.params.n)] for request in requests]
-        async with aclosing(self._pieces(requests)) as pieces:
+    async def whole(self, asked: list[Asked]) -> Completion:
+        tally, told = _tally(asked), [list[TokenLogprobs]() for _ in asked]
+        wholes = [[Whole() for _ in range(one.request.params.n)] for one in asked]
+        async with aclosing(self._pieces(asked)) as pieces:
             async for prompt, piece in pieces:
                 tally.add(prompt, piece)
+                told[prompt] += piece.prompt_logprobs or ()
                 wholes[prompt][piece.index].add(piece)
-        found = [
-            (request, whole)
-            for request, mine in zip(requests, wholes, strict=True)
-            for whole in mine
-        ]
+        found = zip(chain(*self._choices(asked, told)), chain(*wholes), strict=True)
         return Completion(
             **self.heading.fields,
-            choices=[self._choice(i, request, whole) for i, (request, whole) in enumerate(found)],
-            usage=await self._usage(tally, requests),
+            **self.heading.of_sampling(asked[0].request.params),
+            choices=[choice.whole(whole) for choice, whole in found],
+            usage=await self._usage(tally, asked),
         )
 
-    async def chunks(self, requests: list[engine.Request]) -> AsyncGenerator[Completion, None]:
-        """Text as it comes, each choice's finish reason alone, the usage if wanted."""
-        tally = _tally(requests)
-        choices = [
-            [
-                ChoiceChunks(self._generation, self._extras, prompt * request.params.n + i, request)
-                for i in range(request.params.n)
-            ]
-            for prompt, request in enumerate(requests)
-        ]
-        async with aclosing(self._pieces(requests)) as pieces:
+    async def chunks(self, asked: list[Asked]) -> AsyncGenerator[Completion, None]:
+        """An echo if wanted, text as it comes, each choice's finish reason alone, the usage if
+        wanted."""
+        tally, told = _tally(asked), [list[TokenLogprobs]() for _ in asked]
+        choices = self._choices(asked, told)
+        once = self.heading.of_sampling(asked[0].request.params)
+        async with aclosing(self._pieces(asked)) as pieces:
             async for prompt, piece in pieces:
                 tally.add(prompt, piece)
+                told[prompt] += piece.prompt_logprobs or ()
                 for choice in choices[prompt][piece.index].take(piece):
                     usage = tally.for_chunk(self._extras)
-                    yield Completion(**self.heading.fields, choices=[choice], usage=usage)
+                    yield Completion(**self.heading.fields, **once, choices=[choice], usage=usage)
+                    once = {}
         if self._extras.usage:
-            usage = await self._usage(tally, requests)
+            usage = await self._usage(tally, asked)
             yield Completion(**self.heading.fields, choices=[], usage=usage)
 
-    async def _usage(self, tally: Tally, requests: list[engine.Request]) -> Usage:
-        return await last_usage(self._generation, self._extras, tally, self.heading.id, requests[0])
+    def _choices(
+        self, asked: list[Asked], told: list[list[TokenLogprobs]]
+    ) -> list[list[TextChoice]]:
+        """By prompt."""
+        return [
+            [
+                TextChoice(self._generation.tokenizer, self._extras, prompt * n + i, one, mine)
+                for i in range(n)
+            ]
+            for prompt, (one, mine) in enumerate(zip(asked, told, strict=True))
+            for n in [one.request.params.n]
+        ]
 
-    def _pieces(
-        self, requests: list[engine.Request]
-    ) -> AsyncGenerator[tuple[int, TextDelta], None]:
-        return merge([self._generation.stream(request) for request in requests])
+    async def _usage(self, tally: Tally, asked: list[Asked]) -> Usage:
+        first = asked[0].request
+        return await last_usage(self._generation, self._extras, tally, self.heading.id, first)
+
+    def _pieces(self, asked: list[Asked]) -> AsyncGenerator[tuple[int, TextDelta], None]:
+        return merge([self._generation.stream(one.request) for one in asked])
 
     async def _encoded(self, prompt: str | list[int], add_special_tokens: bool) -> list[int]:
         if isinstance(prompt, str):
             return await self._generation.encode(prompt, add_special_tokens)
         return prompt
 
-    def _choice(self, index: int, request: engine.Request, whole: Whole) -> CompletionChoice:
-        params = request.params
-        logprobs = None
-        if params.logprobs is not None:
-            offsets = OffsetLogprobs(self._generation.tokenizer, params.skip_special_tokens)
-            logprobs = offsets.take(whole.logprobs)
-        return CompletionChoice(
-            index=index,
-            text=whole.text,
-            logprobs=logprobs,
-            finish_reason=whole.finish_reason,
-            stop_reason=whole.stop_reason,
-            token_ids=self._extras.ids(whole.token_ids),
-            prompt_token_ids=self._extras.ids(request.prompt_token_ids),
-        )
+    def _shown(self, prompt: str | list[int], request: engine.Request) -> str:
+        """The prompt's text, which the answer's goes on from."""
+        if isinstance(prompt, str):
+            return prompt
+        skip = request.params.skip_special_tokens
+        return Detokenizer(self._generation.tokenizer, (), skip).push(prompt)
 
 
-class ChoiceChunks:
-    """Turns one sequence's pieces into choices of chunks."""
+def completion_fields(body: CompletionBody) -> dict[str, Any]:
+    """An echo's logprobs are those of the prompt; an answer of no tokens is one that tells of it.
 
-    def __init__(
-        self, generation: Generation, extras: Extras, index: int, request: engine.Request
-    ) -> None:
-        self._index = index
-        self._extras = extras
-        self._prompt = extras.ids(request.prompt_token_ids)  # goes out with the first chunk
-        self._offsets = None
-        if request.params.logprobs is not None:
-            skip = request.params.skip_special_tokens
-            self._offsets = OffsetLogprobs(generation.tokenizer, skip)
-
-    def take(self, piece: TextDelta) -> list[CompletionChoice]:
-        """Nothing, text, the ending, or both."""
-        logprobs = self._logprobs(piece)
-        due = piece.text or logprobs or (self._extras.token_ids and piece.token_ids)
-        found = [self._text(piece, logprobs)] if due else []
-        return [*found, self._ending(piece)] if piece.finish_reason else found
-
-    def _text(self, piece: TextDelta, logprobs: CompletionLogprobs | None) -> CompletionChoice:
-        prompt, self._prompt = self._prompt, msgspec.UNSET
-        return CompletionChoice(
-            index=self._index,
-            text=piece.text,
-            logprobs=logprobs,
-            token_ids=self._extras.ids(piece.token_ids),
-            prompt_token_ids=prompt,
-        )
-
-    def _ending(self, piece: TextDelta) -> CompletionChoice:
-        reason = msgspec.UNSET if piece.stop_reason is None else piece.stop_reason
-        return CompletionChoice(
-            index=self._index, text="", finish_reason=piece.finish_reason, stop_reason=reason
-        )
-
-    def _logprobs(self, piece: TextDelta) -> CompletionLogprobs | None:
-        if self._offsets is None or not piece.logprobs:
-            return None
-        return self._offsets.take(piece.logprobs)
+    Raises:
+        RequestError: an echo is to tell of a part of the prompt only.
+    """
+    fields = text_fields(body)
+    if not body.echo:
+        return fields
+    if body.prompt_logprob_start:
+        raise RequestError("prompt_logprob_start does not go with echo", "prompt_logprob_start")
+    wanted = [k for k in (body.logprobs, body.prompt_logprobs) if k is not None]
+    if not wanted and (body.logprob_token_ids is not None or body.max_tokens == 0):
+        wanted = [0]
+    if wanted:
+        fields["prompt_logprobs"] = -1 if -1 in wanted else max(wanted)
+    return fields
 
 
 def listed(prompt: str | list[str] | list[int] | list[list[int]]) -> list[str | list[int]]:
@@ -208,5 +191,5 @@ def listed(prompt: str | list[str] | list[int] | list[list[int]]) -> list[str | 
     return list(prompt)
 
 
-def _tally(requests: list[engine.Request]) -> Tally:
-    return Tally(sum(len(request.prompt_token_ids) for request in requests))
+def _tally(asked: list[Asked]) -> Tally:
+    return Tally(sum(len(one.request.prompt_token_ids) for one in asked))

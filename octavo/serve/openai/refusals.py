@@ -35,17 +35,11 @@ UNSERVED: dict[str, tuple[object, ...]] = {
     "verbosity": (),
     "store": (False,),
     "thinking_token_budget": (),
-    "prompt_logprobs": (),
     "prompt_embeds": (),
-    "logprob_token_ids": (),
-    "allowed_token_ids": (),
-    "bad_words": ([],),
     "truncate_prompt_tokens": (),
-    "spaces_between_special_tokens": (True,),
     "return_tokens_as_token_ids": (False,),
     "return_token_offsets": (False,),
     "return_prompt_text": (False,),
-    "repetition_detection": (),
     "chat_template": (),
     "mm_processor_kwargs": (),
     "media_io_kwargs": (),
@@ -77,9 +71,9 @@ class Refusals:
         """Raises:
         RequestError: a field asks for something that is not served.
         """
-        options = getattr(body, "stream_options", None)
-        if options is not None:
-            self.check(options)
+        for part in ("stream_options", "repetition_detection"):
+            if (inner := getattr(body, part, None)) is not None:
+                self.check(inner)
         for name, value in (body.model_extra or {}).items():
             if name in UNSERVED:
                 _refuse_unless_idle(name, value)

@@ -7,24 +7,39 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, StrictInt, WrapValidator
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    StrictBool,
+    StrictFloat,
+    StrictInt,
+    StrictStr,
+    WrapValidator,
+)
 from pydantic_core import PydanticCustomError, ValidationError
 
+from octavo.base.repetition import MAX_COUNT, MAX_PATTERN
 from octavo.base.sampling_params import (
+    MAX_BAD_WORDS,
     MAX_LENGTH_PENALTY,
     MAX_LOGIT_BIAS,
+    MAX_LOGITS_PROCESSORS,
+    MAX_LOGPROB_TOKEN_IDS,
     MAX_N,
     MAX_STOP_LENGTH,
     MAX_STOP_STRINGS,
     MAX_STOP_TOKEN_IDS,
     SEED_LIMIT,
+    LogprobsMode,
 )
-from octavo.base.settings import MAX_LOGPROBS
 from octavo.engine.door import MAX_SALT
 
 MAX_PROMPTS = 1024  # in one completions request
 MAX_ID = 256  # characters
 PRIORITY_LIMIT = 2**31
+LARGEST = 2**31 - 1  # of a count
+MAX_EXTRA_ARGS = 64
 
 
 def said_as(expected: str) -> WrapValidator:
@@ -55,6 +70,15 @@ Prompt = Annotated[
     | Annotated[list[list[TokenId]], Field(min_length=1, max_length=MAX_PROMPTS)],
     said_as(f"a string, a list of token ids, or up to {MAX_PROMPTS} of either"),
 ]
+Logprobs = Annotated[int, Field(ge=-1, le=LARGEST)]  # how many are told is the engine's to say
+Words = Annotated[list[StopString], Field(max_length=MAX_BAD_WORDS)]
+Names = Annotated[list[StopString], Field(max_length=MAX_LOGITS_PROCESSORS)]
+Long = Annotated[StrictInt, Field(ge=-(2**63), lt=2**63)]
+Scalar = StrictBool | Long | StrictFloat | StrictStr
+ExtraArg = Annotated[
+    Scalar | list[Scalar], said_as("a string, a number, true, false, or a list of these")
+]
+ExtraArgs = Annotated[dict[str, ExtraArg], Field(max_length=MAX_EXTRA_ARGS)]
 EarlyStopping = Annotated[bool | Literal["never"], said_as('true, false or "never"')]
 Index = Annotated[int, Field(ge=0, lt=MAX_PROMPTS * MAX_N)]  # of a choice
 Text = Annotated[str | list[TokenId], said_as("a string or a list of token ids")]
@@ -72,6 +96,12 @@ class StreamOptions(Body):
     continuous_usage_stats: bool = False
 
 
+class Repetition(Body):
+    max_pattern_size: int = Field(ge=1, le=MAX_PATTERN)
+    min_pattern_size: int = Field(1, ge=1, le=MAX_PATTERN)
+    min_count: int = Field(2, ge=2, le=MAX_COUNT)
+
+
 class SamplingBody(Body):
     """The fields that all kinds of completion share. None: the model's default; of a fork, that
     of the forked request."""
@@ -84,7 +114,7 @@ class SamplingBody(Body):
     early_stopping: EarlyStopping | None = None
     temperature: float | None = Field(None, ge=0, le=2)
     top_p: float | None = Field(None, gt=0, le=1)
-    top_k: int | None = Field(None, ge=-1)
+    top_k: int | None = Field(None, ge=-1, le=LARGEST)
     min_p: float | None = Field(None, ge=0, le=1)
     presence_penalty: float | None = Field(None, ge=-2, le=2)
     frequency_penalty: float | None = Field(None, ge=-2, le=2)
@@ -93,11 +123,24 @@ class SamplingBody(Body):
     stop: Stop | None = None
     stop_token_ids: list[TokenId] | None = Field(None, max_length=MAX_STOP_TOKEN_IDS)
     ignore_eos: bool | None = None
-    max_tokens: int | None = Field(None, ge=1)
-    min_tokens: int | None = Field(None, ge=0)
+    max_tokens: int | None = Field(None, ge=0, le=LARGEST)
+    min_tokens: int | None = Field(None, ge=0, le=LARGEST)
+    repetition_detection: Repetition | None = None
     logit_bias: dict[int, Bias] | None = Field(None, max_length=MAX_LOGIT_BIAS)
+    allowed_token_ids: list[TokenId] | None = Field(None, min_length=1)
+    bad_words: Words | None = None
+    logits_processors: Names | None = None
+    extra_args: ExtraArgs | None = None
+    vllm_xargs: ExtraArgs | None = None  # another name for these
+    logprob_token_ids: list[TokenId] | None = Field(None, max_length=MAX_LOGPROB_TOKEN_IDS)
+    logprobs_mode: LogprobsMode | None = None
+    prompt_logprobs: Logprobs | None = None
+    prompt_logprob_start: int | None = Field(None, ge=0, le=LARGEST)
     skip_special_tokens: bool | None = None
+    spaces_between_special_tokens: bool | None = None
     include_stop_str_in_output: bool | None = None
+    skip_reading_prefix_cache: bool | None = None
+    stream_interval: int | None = Field(None, ge=1, le=LARGEST)
     stream: bool | None = None
     stream_options: StreamOptions | None = None
     priority: int = Field(0, ge=-PRIORITY_LIMIT, lt=PRIORITY_LIMIT)
@@ -109,7 +152,8 @@ class SamplingBody(Body):
 
 class CompletionBody(SamplingBody):
     prompt: Prompt
-    logprobs: int | None = Field(None, ge=0, le=MAX_LOGPROBS)
+    echo: bool | None = None
+    logprobs: Logprobs | None = None
     add_special_tokens: bool = True
 
 
@@ -120,7 +164,7 @@ class ForkBody(SamplingBody):
     index: Index = 0
     at_token: int | None = Field(None, ge=1)  # None: all
     text: Text = ""
-    logprobs: int | None = Field(None, ge=0, le=MAX_LOGPROBS)
+    logprobs: Logprobs | None = None
 
 
 class Message(Body):
@@ -143,9 +187,9 @@ class TemplateBody(Body):
 
 class ChatBody(SamplingBody, TemplateBody):
     messages: list[Message] = Field(min_length=1)
-    max_completion_tokens: int | None = Field(None, ge=1)
+    max_completion_tokens: int | None = Field(None, ge=0, le=LARGEST)
     logprobs: bool | None = None
-    top_logprobs: int | None = Field(None, ge=0, le=MAX_LOGPROBS)
+    top_logprobs: Logprobs | None = None
 
 
 class TokenizeBody(TemplateBody):

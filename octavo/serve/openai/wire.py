@@ -10,7 +10,12 @@ from typing import Literal
 
 from msgspec import UNSET, Struct, UnsetType
 
+from octavo.base.output import Logprob
+from octavo.base.sampling_params import LogprobsMode
 from octavo.core.miss import Miss
+
+# By position of the prompt: token id -> logprob; null where there is none.
+PromptLogprobs = list[dict[int, Logprob] | None]
 
 
 class CacheReport(Struct, frozen=True, kw_only=True):
@@ -33,11 +38,19 @@ class CachedTokens(Struct, frozen=True):
     cache: CacheReport | UnsetType = UNSET
 
 
+class PredictedTokens(Struct, frozen=True):
+    """Drafts that were verified. The rejected ones are not among `completion_tokens`."""
+
+    accepted_prediction_tokens: int
+    rejected_prediction_tokens: int
+
+
 class Usage(Struct, frozen=True):
     prompt_tokens: int
     completion_tokens: int
     total_tokens: int
     prompt_tokens_details: CachedTokens
+    completion_tokens_details: PredictedTokens
 
 
 class TopLogprob(Struct, frozen=True):
@@ -51,6 +64,7 @@ class TokenLogprob(Struct, frozen=True):
     logprob: float
     bytes: list[int]
     top_logprobs: list[TopLogprob]
+    log_mass: float | UnsetType = UNSET  # of the distribution, left by its cuts; in processed mode
 
 
 class ChatLogprobs(Struct, frozen=True):
@@ -78,9 +92,12 @@ class ChatCompletion(Struct, frozen=True, kw_only=True):
     created: int
     model: str
     system_fingerprint: str
+    seed: int
+    logprobs_mode: LogprobsMode | UnsetType = UNSET
     choices: list[ChatChoice]
     usage: Usage
     prompt_token_ids: list[int] | UnsetType = UNSET
+    prompt_logprobs: PromptLogprobs | UnsetType = UNSET
 
 
 class ChatDelta(Struct, frozen=True):
@@ -103,18 +120,22 @@ class ChatChunk(Struct, frozen=True, kw_only=True):
     created: int
     model: str
     system_fingerprint: str
+    seed: int | UnsetType = UNSET  # in the first chunk, as are the next
+    logprobs_mode: LogprobsMode | UnsetType = UNSET
     choices: list[ChatChunkChoice]
     usage: Usage | UnsetType | None = UNSET
     prompt_token_ids: list[int] | UnsetType = UNSET
 
 
 class CompletionLogprobs(Struct, frozen=True):
-    """Parallel lists, one entry a token. `text_offset`: characters of text before the token."""
+    """Parallel lists, one entry a token. `text_offset`: characters of text before the token. Of an
+    echo's first token, which follows nothing, there are no logprobs."""
 
     tokens: list[str]
-    token_logprobs: list[float]
-    top_logprobs: list[dict[str, float]]
+    token_logprobs: list[float | None]
+    top_logprobs: list[dict[str, float] | None]
     text_offset: list[int]
+    log_mass: list[float | None] | UnsetType = UNSET  # in processed mode; None for an echo's
 
 
 class CompletionChoice(Struct, frozen=True, kw_only=True):
@@ -125,6 +146,7 @@ class CompletionChoice(Struct, frozen=True, kw_only=True):
     stop_reason: int | str | UnsetType | None = UNSET
     token_ids: list[int] | UnsetType = UNSET
     prompt_token_ids: list[int] | UnsetType = UNSET
+    prompt_logprobs: PromptLogprobs | UnsetType = UNSET
 
 
 class Completion(Struct, frozen=True, kw_only=True):
@@ -135,6 +157,8 @@ class Completion(Struct, frozen=True, kw_only=True):
     created: int
     model: str
     system_fingerprint: str
+    seed: int | UnsetType = UNSET  # of a stream in the first chunk, as is the next
+    logprobs_mode: LogprobsMode | UnsetType = UNSET
     choices: list[CompletionChoice]
     usage: Usage | UnsetType | None = UNSET
 
