@@ -16,6 +16,7 @@ from octavo.base.kv import KVLayout
 from octavo.base.output import Delta, EngineStats, FinishReason
 from octavo.base.plan import TokenLogprobs
 from octavo.base.request import Request
+from octavo.base.sampling_params import SamplingParams
 from octavo.engine.info import EngineInfo
 from octavo.text.chat_template import ChatTemplate
 from octavo.text.renderer import Renderer
@@ -67,7 +68,8 @@ class FakeEngine:
     """Answers every request with `says`, `per_delta` tokens at a time, then EOS.
 
     `says` may be several texts, one for each sequence of a request in turn. `cached` is the prompt
-    tokens found, and `miss` why not more. A beam search tells all at the end.
+    tokens found, and `miss` why not more; `drafts` how many a delta verified and accepted. What is
+    told of a prompt comes first, `per_delta` tokens at a time. A beam search tells all at the end.
     """
 
     def __init__(self, says: str | list[str] = "Paris.", per_delta: int = 1, **info: Any) -> None:
@@ -78,6 +80,7 @@ class FakeEngine:
         self.per_delta = per_delta
         self.cached = 3
         self.miss: str | None = None
+        self.drafts = (0, 0)
         self.stalls_after: int | None = None  # deltas, then nothing for ever
         self.fails_after: tuple[int, Exception] | None = None
         self.ends_with: Delta | None = None  # in place of the ordinary end
@@ -123,7 +126,8 @@ class FakeEngine:
             raise self.fails_after[1]
 
     def _deltas(self, request: Request) -> Iterator[Delta]:
-        """Of all sequences in turn, step by step."""
+        """Of the prompt, then of all sequences in turn, step by step."""
+        yield from self._told(request)
         answers = [self._answer(request, child) for child in range(request.params.n)]
         if request.params.use_beam_search:
             for answer in answers:
@@ -137,7 +141,7 @@ class FakeEngine:
         ids = [*texts[child % len(texts)].encode(), EOS][: request.params.max_tokens]
         reason: FinishReason = "stop" if ids[-1:] == [EOS] else "length"
         deltas = []
-        for begin in range(0, len(ids), self.per_delta):
+        for begin in range(0, max(len(ids), 1), self.per_delta):
             some = ids[begin : begin + self.per_delta]
             last = begin + self.per_delta >= len(ids)
             if last and self.ends_with is not None:
@@ -147,13 +151,22 @@ class FakeEngine:
                     request.request_id,
                     some,
                     index=child,
-                    logprobs=_logprobs(some, request.params.logprobs),
+                    logprobs=_logprobs(some, request.params.logprobs, request.params),
                     finish_reason=reason if last else None,
                     num_cached_tokens=self.cached,
                     miss=self.miss,
+                    num_drafts=self.drafts[0],
+                    num_accepted=self.drafts[1],
                 )
             )
         return deltas
+
+    def _told(self, request: Request) -> Iterator[Delta]:
+        k, first = request.params.prompt_logprobs, max(1, request.params.prompt_logprob_start)
+        told = [] if k is None else _logprobs(request.prompt_token_ids[first:], k, None)
+        for begin in range(0, len(told or ()), self.per_delta):
+            some = told[begin : begin + self.per_delta]
+            yield Delta(request.request_id, [], prompt_logprobs=some)
 
 
 def _joined(deltas: list[Delta]) -> Delta:
@@ -161,7 +174,13 @@ def _joined(deltas: list[Delta]) -> Delta:
     return msgspec.structs.replace(deltas[-1], token_ids=ids, score=-1.0 - deltas[-1].index)
 
 
-def _logprobs(ids: list[int], k: int | None) -> list[TokenLogprobs] | None:
+def _logprobs(
+    ids: list[int], k: int | None, params: SamplingParams | None
+) -> list[TokenLogprobs] | None:
+    """`params`: of what is drawn; a prompt's logprobs name nothing and are raw."""
     if k is None:
         return None
-    return [TokenLogprobs(id, -0.5, 1, [(id, -0.5), (65, float("-inf"))][:k]) for id in ids]
+    top = [(65, float("-inf")), (66, float("-inf"))]
+    named = [(id, -7.0) for id in (params and params.logprob_token_ids) or ()]
+    mass = -0.25 if params and params.logprobs_mode == "processed" else None
+    return [TokenLogprobs(id, -0.5, 1, [(id, -0.5), *top][:k], named, mass) for id in ids]

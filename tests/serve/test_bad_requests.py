@@ -48,7 +48,13 @@ FIELDS: list[tuple[str, dict[str, Any], str]] = [
     (TEXT, {}, "prompt"),
     (TEXT, {"prompt": "x" * MAX_MODEL_LEN}, "prompt"),
     (TEXT, {"prompt": "x", "logprobs": 21}, "logprobs"),
-    (TEXT, {"prompt": "x", "echo": True}, "echo"),
+    (TEXT, {"prompt": "x", "echo": "loud"}, "echo"),
+    (TEXT, {"prompt": "x", "max_tokens": 0}, "max_tokens"),
+    (TEXT, {"prompt": "x", "max_tokens": 0, "logprobs": 1}, "max_tokens"),
+    (TEXT, {"prompt": "xyz", "echo": True, "prompt_logprob_start": 1}, "prompt_logprob_start"),
+    (TEXT, {"prompt": "x", "echo": True, "logprobs": 21}, "logprobs"),
+    (TEXT, {"prompt": "x", "prompt_logprobs": 1, "prompt_logprob_start": 2}, "prompt_logprob_start"),
+    (TEXT, {"prompt": "x", "prompt_logprobs": 1, "stream": True}, "prompt_logprobs"),
     (TEXT, {"prompt": "x", "suffix": "y"}, "suffix"),
     (TEXT, {"prompt": "x", "best_of": 2}, "best_of"),
     (TEXT, {"prompt": "x", "best_of": 2, "n": 3}, "best_of"),
@@ -90,7 +96,47 @@ FIELDS: list[tuple[str, dict[str, Any], str]] = [
     (CHAT, {"tool_choice": "auto"}, "tool_choice"),
     (CHAT, {"response_format": {"type": "json_object"}}, "response_format"),
     (CHAT, {"audio": {"voice": "alloy"}}, "audio"),
-    (CHAT, {"prompt_logprobs": 1}, "prompt_logprobs"),
+    (CHAT, {"echo": True}, "echo"),
+    (CHAT, {"prompt_logprobs": 21}, "prompt_logprobs"),
+    (CHAT, {"prompt_logprobs": -1}, "prompt_logprobs"),
+    (CHAT, {"prompt_logprobs": -2}, "prompt_logprobs"),
+    (CHAT, {"prompt_logprobs": "all"}, "prompt_logprobs"),
+    (CHAT, {"prompt_logprobs": 1, "stream": True}, "prompt_logprobs"),
+    (CHAT, {"logprobs": True, "top_logprobs": -1}, "top_logprobs"),
+    (CHAT, {"logprob_token_ids": [VOCAB_SIZE]}, "logprob_token_ids"),
+    (CHAT, {"logprob_token_ids": [1] * 129}, "logprob_token_ids"),
+    (CHAT, {"logprob_token_ids": 5}, "logprob_token_ids"),
+    (CHAT, {"logprobs_mode": "raw_logits"}, "logprobs_mode"),
+    (CHAT, {"allowed_token_ids": []}, "allowed_token_ids"),
+    (CHAT, {"allowed_token_ids": [VOCAB_SIZE]}, "allowed_token_ids"),
+    (CHAT, {"allowed_token_ids": "all"}, "allowed_token_ids"),
+    (CHAT, {"bad_words": [""]}, "bad_words[0]"),
+    (CHAT, {"bad_words": "x"}, "bad_words"),
+    (CHAT, {"bad_words": ["x"] * 1025}, "bad_words"),
+    (CHAT, {"bad_words": ["\ud800"]}, "bad_words[0]"),
+    (CHAT, {"logits_processors": ["absent"]}, "logits_processors"),
+    (CHAT, {"logits_processors": ["x"] * 9}, "logits_processors"),
+    (CHAT, {"logits_processors": {"x": 1}}, "logits_processors"),
+    (CHAT, {"extra_args": [1]}, "extra_args"),
+    (CHAT, {"extra_args": {"a": {"b": 1}}}, "extra_args.a"),
+    (CHAT, {"vllm_xargs": {"a": 2**64}}, "vllm_xargs.a"),
+    (CHAT, {"extra_args": {str(i): i for i in range(65)}}, "extra_args"),
+    (CHAT, {"repetition_detection": True}, "repetition_detection"),
+    (CHAT, {"repetition_detection": {}}, "repetition_detection.max_pattern_size"),
+    (
+        CHAT,
+        {"repetition_detection": {"max_pattern_size": 2, "min_pattern_size": 3}},
+        "repetition_detection.min_pattern_size",
+    ),
+    (
+        CHAT,
+        {"repetition_detection": {"max_pattern_size": 2, "min_count": 1}},
+        "repetition_detection.min_count",
+    ),
+    (CHAT, {"stream_interval": 0}, "stream_interval"),
+    (CHAT, {"stream_interval": 2**40}, "stream_interval"),
+    (CHAT, {"skip_reading_prefix_cache": "maybe"}, "skip_reading_prefix_cache"),
+    (CHAT, {"spaces_between_special_tokens": 7}, "spaces_between_special_tokens"),
     (CHAT, {"max_completion_tokens": 0}, "max_completion_tokens"),
     (CHAT, {"max_tokens": -1}, "max_tokens"),
     (CHAT, {"max_tokens": 1.5}, "max_tokens"),
@@ -249,11 +295,12 @@ async def test_unknown_fields_are_logged_once_each(
     options = {"include_usage": True, "include_dessert": True}
     body = {"messages": USER, "frobnicate": 1, "n": 1, "user": "me", "metadata": {"a": "b"}}
     body |= {"stream": True, "stream_options": options}
+    body["repetition_detection"] = {"max_pattern_size": 3, "patience": 4}
     with caplog.at_level(logging.WARNING, logger="octavo"):
         for _ in range(3):
             assert (await http.post(CHAT, json=body)).status_code == 200
     assert [r.getMessage() for r in caplog.records] == [
-        f"field '{name}' is unknown and has no effect" for name in ("include_dessert", "frobnicate")
+        f"field '{name}' is unknown and has no effect" for name in ("include_dessert", "patience", "frobnicate")
     ]
 
 

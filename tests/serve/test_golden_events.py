@@ -26,16 +26,18 @@ async def transcript(http: httpx.AsyncClient, route: str, **body: object) -> lis
     text = "\n".join(event.removeprefix("data: ") for event in events)
     text = re.sub(r'"id":"(chatcmpl|cmpl)-\w{32}"', '"id":"X"', text)
     text = re.sub(r'"created":\d{10}', '"created":0', text)
+    text = re.sub(r'"seed":\d+', '"seed":0', text)
     return re.sub(r'"system_fingerprint":"fp_\w{10}"', '"system_fingerprint":"fp"', text).split(
         "\n"
     )
 
 
-def chat(choice: str, more: str = "") -> str:
+def chat(choice: str, more: str = "", first: bool = False) -> str:
+    seed = '"seed":0,' if first else ""
     choices = f"[{choice}]" if choice else "[]"
     return (
         '{"id":"X","object":"chat.completion.chunk","created":0,"model":"tiny",'
-        f'"system_fingerprint":"fp","choices":{choices}{more}}}'
+        f'"system_fingerprint":"fp",{seed}"choices":{choices}{more}}}'
     )
 
 
@@ -43,7 +45,7 @@ def delta(inner: str, reason: str = "null", more: str = "") -> str:
     return f'{{"index":0,"delta":{{{inner}}},"logprobs":null,"finish_reason":{reason}{more}}}'
 
 
-OPENING = chat(delta('"role":"assistant","content":""'))
+OPENING = chat(delta('"role":"assistant","content":""'), first=True)
 
 
 async def test_chat(http: httpx.AsyncClient) -> None:
@@ -62,10 +64,12 @@ async def test_chat_usage_comes_last_and_is_null_before(http: httpx.AsyncClient)
     )
     usage = (
         ',"usage":{"prompt_tokens":37,"completion_tokens":1,"total_tokens":38,'
-        '"prompt_tokens_details":{"cached_tokens":3}}'
+        '"prompt_tokens_details":{"cached_tokens":3},'
+        '"completion_tokens_details":{"accepted_prediction_tokens":0,'
+        '"rejected_prediction_tokens":0}}'
     )
     assert lines == [
-        chat(delta('"role":"assistant","content":""'), ',"usage":null'),
+        chat(delta('"role":"assistant","content":""'), ',"usage":null', first=True),
         chat(delta('"content":"P"'), ',"usage":null'),
         chat(delta("", '"length"'), ',"usage":null'),
         chat("", usage),
@@ -114,15 +118,15 @@ async def test_characters_over_several_tokens_come_whole(
 
 
 async def test_completions(http: httpx.AsyncClient) -> None:
-    def chunk(choice: str) -> str:
+    def chunk(choice: str, seed: str = "") -> str:
         return (
             '{"id":"X","object":"text_completion","created":0,"model":"tiny",'
-            f'"system_fingerprint":"fp","choices":[{choice}]}}'
+            f'"system_fingerprint":"fp",{seed}"choices":[{choice}]}}'
         )
 
     lines = await transcript(http, "/v1/completions", prompt="Hi", max_tokens=2)
     assert lines == [
-        chunk('{"index":0,"text":"P","logprobs":null,"finish_reason":null}'),
+        chunk('{"index":0,"text":"P","logprobs":null,"finish_reason":null}', '"seed":0,'),
         chunk('{"index":0,"text":"a","logprobs":null,"finish_reason":null}'),
         chunk('{"index":0,"text":"","logprobs":null,"finish_reason":"length"}'),
         "[DONE]",

@@ -11,6 +11,8 @@ from fake_engine import EOS, FakeEngine, byte_renderer, engine_info
 from fastapi import FastAPI
 from fastapi.openapi.models import OpenAPI
 
+from octavo.base.repetition import RepetitionDetection
+from octavo.base.sampling_params import SamplingParams
 from octavo.base.settings import ServerSettings
 from octavo.serve.app import build_app
 from octavo.serve.models import ServedModel
@@ -86,15 +88,22 @@ async def test_the_served_name_wins() -> None:
         assert (await http.post(TEXT, json={"model": "tiny", "prompt": "x"})).status_code == 404
 
 
-def test_another_kv_dtype_may_answer_otherwise() -> None:
-    prints = [
-        ServedModel(engine_info(kv_dtype=kv_dtype), "m").fingerprint
-        for kv_dtype in ("float32", "float32", "int8")
+def test_the_fingerprint_is_of_what_answers_depend_on() -> None:
+    def fingerprint(name: str = "m", **changes: object) -> str:
+        return ServedModel(engine_info(**changes), name).fingerprint
+
+    own = fingerprint(digest="a")
+    assert own == fingerprint("n", digest="a", model="other", max_num_seqs=3, runner="2 threads")
+    others = [
+        fingerprint(digest="b"),
+        fingerprint(digest="a", generation_defaults={"top_k": 5}),
+        fingerprint(digest="a", logits_processors=("quiet",)),
     ]
-    assert prints[0] == prints[1] != prints[2]
+    assert len({own, *others}) == 4
 
 
-async def test_every_field_reaches_the_engine(http: httpx.AsyncClient, engine: FakeEngine) -> None:
+async def test_every_field_reaches_the_engine() -> None:
+    engine = FakeEngine(logits_processors=("quiet",))
     fields = {
         "temperature": 0.5,
         "top_p": 0.9,
@@ -111,18 +120,52 @@ async def test_every_field_reaches_the_engine(http: httpx.AsyncClient, engine: F
         "n": 2,
         "length_penalty": 0.5,
         "early_stopping": "never",
+        "use_beam_search": False,
+        "stop": ["zz"],
+        "ignore_eos": True,
+        "max_tokens": 9,
+        "logprobs": 4,
+        "logprobs_mode": "processed",
+        "logprob_token_ids": [8, 9],
+        "prompt_logprobs": 3,
+        "prompt_logprob_start": 1,
+        "allowed_token_ids": [80, 97],
+        "bad_words": ["no", " way"],
+        "logits_processors": ["quiet"],
+        "extra_args": {"a": 1, "b": [True, "c", 0.5]},
+        "spaces_between_special_tokens": False,
+        "skip_reading_prefix_cache": True,
+        "stream_interval": 5,
+        "logit_bias": {"5": -100},
+        "repetition_detection": {"max_pattern_size": 4, "min_count": 3},
     }
-    more = {"stop": "zz", "logit_bias": {"5": -100}, "ignore_eos": True, "max_tokens": 9}
-    await http.post(
-        TEXT, json={"prompt": "x", "priority": -4, "cache_salt": "me", **fields, **more}
-    )
-    request = engine.requests[0]
-    for name, value in fields.items():
-        wanted = tuple(value) if isinstance(value, list) else value
-        assert getattr(request.params, name) == wanted, name
-    assert request.params.stop == ("zz",)
-    assert request.params.logit_bias == {5: -100.0}
-    assert (request.priority, request.cache_salt, request.eos_token_ids) == (-4, "me", ())
+    ours_alone = {"detokenize", "bad_word_ids"}  # for use from Python
+    assert fields.keys() | ours_alone == set(SamplingParams.__struct_fields__)
+    here = {"priority": -4, "cache_salt": "me"}
+    chat = {"logprobs": True, "top_logprobs": fields["logprobs"]}
+    async with client(build_app(engine, byte_renderer(), ServerSettings())) as http:
+        text = await http.post(TEXT, json={"prompt": "x", **here, **fields})
+        turn = await http.post(CHAT, json={"messages": USER, **here, **fields, **chat})
+    assert (text.status_code, turn.status_code) == (200, 200), text.text + turn.text
+    converted = {
+        "logit_bias": {5: -100.0},
+        "repetition_detection": RepetitionDetection(max_pattern_size=4, min_count=3),
+        "stop": ("zz",),
+        "stop_token_ids": (7,),
+    }
+    for request in engine.requests:
+        for name, value in (fields | converted).items():
+            assert getattr(request.params, name) == value, name
+        words = [[ord(char) for char in word] for word in ("no", " no", "way", " way")]
+        assert request.params.bad_word_ids == words
+        assert (request.priority, request.cache_salt, request.eos_token_ids) == (-4, "me", ())
+
+
+async def test_extra_args_have_two_names(http: httpx.AsyncClient, engine: FakeEngine) -> None:
+    both = {"vllm_xargs": {"a": 1, "b": 2}, "extra_args": {"b": 3}}
+    await http.post(TEXT, json={"prompt": "x", "vllm_xargs": {"a": 1}})
+    await http.post(TEXT, json={"prompt": "x", **both})
+    assert [r.params.extra_args for r in engine.requests] == [{"a": 1}, {"a": 1, "b": 3}]
 
 
 async def test_max_tokens_defaults(http: httpx.AsyncClient, engine: FakeEngine) -> None:

@@ -42,10 +42,12 @@ async def test_two_chat_answers_as_events(http: httpx.AsyncClient, engine: FakeE
     ]
     usage = (
         ',"usage":{"prompt_tokens":37,"completion_tokens":7,"total_tokens":44,'
-        '"prompt_tokens_details":{"cached_tokens":3}}'
+        '"prompt_tokens_details":{"cached_tokens":3},'
+        '"completion_tokens_details":{"accepted_prediction_tokens":0,'
+        '"rejected_prediction_tokens":0}}'
     )
     assert lines == [
-        *(chat(event, ',"usage":null') for event in events),
+        *(chat(event, ',"usage":null', first=i == 0) for i, event in enumerate(events)),
         chat("", usage),
         "[DONE]",
     ]

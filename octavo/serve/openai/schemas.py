@@ -54,6 +54,14 @@ def said_as(expected: str) -> WrapValidator:
     return WrapValidator(check)
 
 
+def _exact(value: Any, inner: Any) -> Any:
+    """A whole number too large for 64 bits is not to become a float."""
+    found = inner(value)
+    if type(found) is not type(value):
+        raise PydanticCustomError("shape", "must fit in 64 bits")
+    return found
+
+
 Bias = Annotated[float, Field(ge=-100, le=100)]
 TokenId = Annotated[StrictInt, Field(ge=0)]
 StopString = Annotated[str, Field(min_length=1, max_length=MAX_STOP_LENGTH)]
@@ -74,7 +82,7 @@ Logprobs = Annotated[int, Field(ge=-1, le=LARGEST)]  # how many are told is the 
 Words = Annotated[list[StopString], Field(max_length=MAX_BAD_WORDS)]
 Names = Annotated[list[StopString], Field(max_length=MAX_LOGITS_PROCESSORS)]
 Long = Annotated[StrictInt, Field(ge=-(2**63), lt=2**63)]
-Scalar = StrictBool | Long | StrictFloat | StrictStr
+Scalar = Annotated[StrictBool | Long | StrictFloat | StrictStr, WrapValidator(_exact)]
 ExtraArg = Annotated[
     Scalar | list[Scalar], said_as("a string, a number, true, false, or a list of these")
 ]
@@ -187,7 +195,7 @@ class TemplateBody(Body):
 
 class ChatBody(SamplingBody, TemplateBody):
     messages: list[Message] = Field(min_length=1)
-    max_completion_tokens: int | None = Field(None, ge=0, le=LARGEST)
+    max_completion_tokens: int | None = Field(None, ge=1, le=LARGEST)
     logprobs: bool | None = None
     top_logprobs: Logprobs | None = None
 
