@@ -18,7 +18,7 @@ INSTALLED := .venv/.installed$(EXTRA:%=-%)
 DECLARED := pyproject.toml constraints.txt
 NATIVE := CMakeLists.txt $(wildcard csrc/*)
 
-.PHONY: help install dev serve test test-slow test-models sanitize valgrind check wheel wheel-test clean
+.PHONY: help install dev serve test test-slow test-models conformance sanitize valgrind check wheel wheel-test clean
 
 help: ## these lines
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 20
@@ -38,6 +38,9 @@ test-slow: .venv/.installed-dev ## run the slow tests
 
 test-models: .venv/.installed-dev ## test every model type that Transformers knows
 	scripts/test -m slow tests/fallback/test_census.py $(ARGS)
+
+conformance: .venv/.installed-dev .venv/.installed-eval ## lm-eval's scores over HTTP, and without
+	scripts/test -m slow tests/e2e/test_lm_eval.py $(ARGS)
 
 sanitize: .venv/.installed-dev ## the native tests under AddressSanitizer and UBSan
 	scripts/sanitize $(ARGS)

@@ -52,6 +52,8 @@ SAMPLING_FLAGS: dict[str, type] = {
     "top_k": int,
     "min_p": float,
     "repetition_penalty": float,
+    "presence_penalty": float,
+    "frequency_penalty": float,
 }
 
 
@@ -212,14 +214,14 @@ def _parser() -> argparse.ArgumentParser:
     sub = _command(commands, "chat", chat, "talk to a model in the terminal")
     sub.add_argument("--system", help="system message")
     _add_sampling(sub, max_tokens=1024)
-    _add_engine(sub)
+    _add_engine(sub, skip=("seed",))
     sub = _command(commands, "generate", generate, "continue prompts")
     sub.add_argument("prompts", nargs="*", metavar="PROMPT", help="text; - reads standard input")
     sub.add_argument("--file", help="file with a prompt on each line")
     sub.add_argument("--chat", action="store_true", help="prompts are a user's messages")
     sub.add_argument("--json", action="store_true", help="one JSON object a line, with everything")
     _add_sampling(sub, max_tokens=128)
-    _add_engine(sub, positional=False)
+    _add_engine(sub, positional=False, skip=("seed",))
     sub = _command(commands, "pull", pull, "fetch a model and print where it lies")
     sub.add_argument("name", nargs="?", default="smollm2", help="short name or hub id")
     sub.add_argument("--accept-license", action="store_true", help="agree to the model's terms")
@@ -247,12 +249,14 @@ def _command(
     return parser
 
 
-def _add_engine(parser: argparse.ArgumentParser, positional: bool = True) -> None:
+def _add_engine(
+    parser: argparse.ArgumentParser, positional: bool = True, skip: Sequence[str] = ()
+) -> None:
     """`positional`: the model may be given without its flag too."""
     if positional:
         _add_model(parser)
     for part in ENGINE_PARTS:
-        add_flags(parser, part)
+        add_flags(parser, part, skip)
 
 
 def _add_model(parser: argparse.ArgumentParser) -> None:
@@ -355,6 +359,12 @@ def _add_sampling(parser: argparse.ArgumentParser, max_tokens: int) -> None:
         default = max_tokens if name == "max_tokens" else None
         group.add_argument("--" + name.replace("_", "-"), type=kind, default=default)
     group.add_argument("--stop", action="append", help="end where this text appears")
+    group.add_argument(
+        "--seed",
+        type=int,
+        default=argparse.SUPPRESS,
+        help="of the noise, the same for every prompt; default: each has another",
+    )
 
 
 def _engine_settings(options: argparse.Namespace) -> EngineSettings:
@@ -374,7 +384,8 @@ def _llm(options: argparse.Namespace) -> LLM:
 def _sampling(options: argparse.Namespace, llm: LLM) -> SamplingParams:
     from octavo.base.sampling_params import SamplingParams
 
-    given = {name: getattr(options, name) for name in (*SAMPLING_FLAGS, "stop")}
+    names = (*SAMPLING_FLAGS, "stop", "seed")
+    given = {name: getattr(options, name, None) for name in names}
     wanted = {name: value for name, value in given.items() if value is not None}
     return SamplingParams(**(llm.info.generation_defaults | wanted))
 

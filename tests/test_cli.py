@@ -108,6 +108,19 @@ def test_a_model_may_be_named_with_its_flag_or_without(command):
     assert read([command, "--model", "gemma3-270m", "--seed", "1"]).model == "gemma3-270m"
 
 
+def test_a_seed_is_one_for_all_prompts(folder, capsys):
+    def answers(*more):
+        command = ["generate", "hi", "hi", "--model", str(folder), "--json", "--temperature", "1.5"]
+        flags = ["--presence-penalty", "0.5", "--frequency-penalty", "-0.5", "--max-tokens", "8"]
+        assert main([*command, *flags, *more]) == 0
+        found = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+        return [(one["seed"], one["outputs"][0]["token_ids"]) for one in found]
+
+    first, other = answers()
+    assert first != other
+    assert answers("--seed", str(first[0])) == [first, first]
+
+
 def test_flags_are_not_abbreviated(capsys):
     """Or a new flag would change what an old command means."""
     with pytest.raises(SystemExit):

@@ -96,6 +96,79 @@ def test_logprobs_by_position_and_token(llm):
     assert answer.cumulative_logprob == pytest.approx(sum(drawn))
 
 
+def test_prompt_logprobs_by_position_and_token(llm):
+    params = SamplingParams(max_tokens=0, prompt_logprobs=2)
+    one, several = ask(llm, [9], [9, 10, 11, 12], params=params)
+    assert one.prompt_logprobs == [None]
+    assert several.prompt_logprobs[0] is None
+    assert [next(iter(position)) for position in several.prompt_logprobs[1:]] == [10, 11, 12]
+    assert several.outputs[0].finish_reason == "length"
+    late = SamplingParams(max_tokens=2, prompt_logprobs=2, prompt_logprob_start=3)
+    [output] = ask(llm, [9, 10, 11, 12], params=late)
+    assert output.prompt_logprobs == [None] * 3 + several.prompt_logprobs[3:]
+    assert len(output.outputs[0].token_ids) == 2
+
+
+def test_named_tokens_are_told_of_and_what_was_cut(llm):
+    asked = {"max_tokens": 3, "seed": 1, "top_k": 2, "logprob_token_ids": [5, 6]}
+    raw, cut = ask(
+        llm,
+        PROMPT,
+        PROMPT,
+        params=[SamplingParams(**asked), SamplingParams(**asked, logprobs_mode="processed")],
+    )
+    mine, other = raw.outputs[0], cut.outputs[0]
+    assert mine.token_ids == other.token_ids
+    assert mine.log_masses is None
+    assert len(other.log_masses) == 3
+    for id, full, kept, mass in zip(
+        mine.token_ids, mine.logprobs, other.logprobs, other.log_masses, strict=True
+    ):
+        assert [*full] == [*kept] == list(dict.fromkeys([id, 5, 6]))
+        assert full[5].rank is None or id == 5
+        assert kept[id].logprob == pytest.approx(full[id].logprob - mass, abs=1e-4)
+
+
+def test_a_seed_that_was_drawn_gives_the_answer_again(llm):
+    params = SamplingParams(temperature=1.5, max_tokens=12, n=2, ignore_eos=True)
+    first, other = ask(llm, PROMPT, PROMPT, params=params)
+    again = SamplingParams(temperature=1.5, max_tokens=12, n=2, ignore_eos=True, seed=first.seed)
+    [same] = ask(llm, PROMPT, params=again)
+    ids = [[answer.token_ids for answer in o.outputs] for o in (first, same, other)]
+    assert ids[0] == ids[1] != ids[2]
+    assert first.seed == same.seed != other.seed
+
+
+def test_bad_words_are_never_written(llm):
+    tokenizer = llm.text.tokenizer
+    [free] = tokens(ask(llm, PROMPT, params=LONG))
+    words = {id: tokenizer.token(id) for id in free}
+    bad = next(id for id, word in words.items() if tokenizer.encode(word, False) == [id])
+    params = SamplingParams(temperature=0, max_tokens=60, ignore_eos=True, bad_words=[words[bad]])
+    [kept] = tokens(ask(llm, PROMPT, params=params))
+    assert kept != free
+    assert bad not in kept
+    [refused] = ask(llm, PROMPT, params=SamplingParams(bad_words=["\ud800"]))
+    assert refused.error == "bad_words must be text"
+
+
+def test_pieces_of_a_stream_hold_as_many_tokens_as_asked(llm):
+    whole = tokens(ask(llm, PROMPT, params=LONG))[0]
+    params = SamplingParams(temperature=0.0, max_tokens=60, ignore_eos=True, stream_interval=7)
+    pieces = list(llm.stream(PROMPT, params))
+    assert [len(piece.token_ids) for piece in pieces] == [7] * 8 + [4]
+    assert [token for piece in pieces for token in piece.token_ids] == whole
+
+
+def test_a_fork_tells_nothing_of_its_prompt(llm):
+    params = SamplingParams(max_tokens=8, prompt_logprobs=1, bad_words=["x"], ignore_eos=True)
+    [output] = ask(llm, PROMPT, params=params)
+    fork = llm.fork(output, [5])
+    assert fork.prompt_logprobs is None
+    assert len(fork.outputs[0].token_ids) == 8
+    assert fork.num_cached_tokens == len(PROMPT) + 7
+
+
 def test_a_stop_string_ends_and_frees(llm):
     [whole] = ask(llm, "a", params=LONG)
     stop = whole.outputs[0].text[5:9]

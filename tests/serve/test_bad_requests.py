@@ -53,7 +53,11 @@ FIELDS: list[tuple[str, dict[str, Any], str]] = [
     (TEXT, {"prompt": "x", "max_tokens": 0, "logprobs": 1}, "max_tokens"),
     (TEXT, {"prompt": "xyz", "echo": True, "prompt_logprob_start": 1}, "prompt_logprob_start"),
     (TEXT, {"prompt": "x", "echo": True, "logprobs": 21}, "logprobs"),
-    (TEXT, {"prompt": "x", "prompt_logprobs": 1, "prompt_logprob_start": 2}, "prompt_logprob_start"),
+    (
+        TEXT,
+        {"prompt": "x", "prompt_logprobs": 1, "prompt_logprob_start": 2},
+        "prompt_logprob_start",
+    ),
     (TEXT, {"prompt": "x", "prompt_logprobs": 1, "stream": True}, "prompt_logprobs"),
     (TEXT, {"prompt": "x", "suffix": "y"}, "suffix"),
     (TEXT, {"prompt": "x", "best_of": 2}, "best_of"),
@@ -300,7 +304,8 @@ async def test_unknown_fields_are_logged_once_each(
         for _ in range(3):
             assert (await http.post(CHAT, json=body)).status_code == 200
     assert [r.getMessage() for r in caplog.records] == [
-        f"field '{name}' is unknown and has no effect" for name in ("include_dessert", "patience", "frobnicate")
+        f"field '{name}' is unknown and has no effect"
+        for name in ("include_dessert", "patience", "frobnicate")
     ]
 
 

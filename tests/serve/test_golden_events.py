@@ -168,6 +168,71 @@ async def test_logprobs_in_both_forms(http: httpx.AsyncClient, engine: FakeEngin
     assert logprobs[2]["top_logprobs"] == [{"!": -0.5}]
 
 
+async def test_the_likeliest_and_the_named_tokens_are_sorted(
+    http: httpx.AsyncClient, engine: FakeEngine
+) -> None:
+    named = {"logprob_token_ids": [90, 0xC3], "logprobs_mode": "processed", "max_tokens": 1}
+    fields = {"logprobs": True, "top_logprobs": 2, **named}
+    answer = (await http.post("/v1/chat/completions", json={"messages": USER, **fields})).json()
+    assert answer["logprobs_mode"] == "processed"
+    [token] = answer["choices"][0]["logprobs"]["content"]
+    assert (token["token"], token["log_mass"]) == ("P", -0.25)
+    assert [(t["token"], t["logprob"], t["bytes"]) for t in token["top_logprobs"]] == [
+        ("P", -0.5, [80]),
+        ("Z", -7.0, [90]),
+        ("\\xc3", -7.0, [0xC3]),
+        ("A", -9999.0, [65]),
+    ]
+    lines = await transcript(http, "/v1/completions", prompt="x", logprobs=1, **named)
+    first = json.loads(lines[0])
+    assert first["logprobs_mode"] == "processed"
+    assert first["choices"][0]["logprobs"] == {
+        "tokens": ["P"],
+        "token_logprobs": [-0.5],
+        "top_logprobs": [{"P": -0.5, "Z": -7.0, "\\xc3": -7.0}],
+        "text_offset": [0],
+        "log_mass": [-0.25],
+    }
+    assert "logprobs_mode" not in lines[1]
+
+
+async def test_beams_are_told_of_raw(http: httpx.AsyncClient) -> None:
+    body = {"prompt": "x", "use_beam_search": True, "logprobs": 1, "logprobs_mode": "processed"}
+    answer = (await http.post("/v1/completions", json=body)).json()
+    assert answer["logprobs_mode"] == "raw"
+    assert "log_mass" not in answer["choices"][0]["logprobs"]
+
+
+@pytest.mark.parametrize("route", ["/v1/chat/completions", "/v1/completions"])
+async def test_pieces_of_a_stream_may_be_longer(
+    http: httpx.AsyncClient, engine: FakeEngine, route: str
+) -> None:
+    engine.says, engine.per_delta = "a longer answer", 2
+    prompt = {"messages": USER} if route.startswith("/v1/chat") else {"prompt": "x"}
+    lines = await transcript(http, route, **prompt, stream_interval=5, return_token_ids=True)
+    choices = [json.loads(line)["choices"][0] for line in lines[:-1]]
+    assert [len(c["token_ids"]) for c in choices if "token_ids" in c] == [6, 6, 4]
+
+
+@pytest.mark.parametrize("stream", [True, False])
+async def test_drafts_are_part_of_the_usage(
+    http: httpx.AsyncClient, engine: FakeEngine, stream: bool
+) -> None:
+    engine.per_delta, engine.drafts = 3, (4, 2)
+    body = {"prompt": ["x", "y"], "stream": stream}
+    if stream:
+        body["stream_options"] = {"include_usage": True}
+    answer = await http.post("/v1/completions", json=body)
+    last = answer.text.split("\n\n")[-3].removeprefix("data: ") if stream else answer.text
+    details = json.loads(last)["usage"]["completion_tokens_details"]
+    # "Paris." and its end are three deltas of 3, 3 and 1 tokens: in the last one a draft was cut
+    accepted = 2 * (2 + 2 + 1)
+    assert details == {
+        "accepted_prediction_tokens": accepted,
+        "rejected_prediction_tokens": 2 * 3 * 4 - accepted,
+    }
+
+
 async def test_an_error_after_the_first_event_is_an_event(
     http: httpx.AsyncClient, engine: FakeEngine
 ) -> None:

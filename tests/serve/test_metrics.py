@@ -6,7 +6,7 @@ import httpx
 from fake_engine import FakeEngine
 from prometheus_client.parser import text_string_to_metric_families
 
-from octavo.base.output import EngineStats
+from octavo.base.output import Delta, EngineStats
 
 LABELS = {"model_name": "tiny", "engine": "0"}
 
@@ -55,6 +55,29 @@ async def test_several_answers_are_one_request(http: httpx.AsyncClient, engine: 
     assert found["octavo:inter_token_latency_seconds_count"] == 2 + 3
 
 
+async def test_what_is_told_of_a_prompt_is_no_token(
+    http: httpx.AsyncClient, engine: FakeEngine
+) -> None:
+    body = {"prompt": "abcdef", "prompt_logprobs": 1, "max_tokens": 2}
+    await http.post("/v1/completions", json=body)
+    await http.post("/v1/completions", json=body | {"max_tokens": 0})
+    found = await values(http)
+    assert found["octavo:prompt_tokens_total"] == 12
+    assert found["octavo:generation_tokens_total"] == 2
+    assert found["octavo:time_to_first_token_seconds_count"] == 1
+    assert found["octavo:inter_token_latency_seconds_count"] == 1
+    assert found["octavo:request_success_total[length]"] == 2
+
+
+async def test_answers_that_repeat_themselves_are_counted(
+    http: httpx.AsyncClient, engine: FakeEngine
+) -> None:
+    engine.ends_with = Delta("x", [65], finish_reason="repetition")
+    answer = await http.post("/v1/completions", json={"prompt": "abc"})
+    assert answer.json()["choices"][0]["finish_reason"] == "repetition"
+    assert (await values(http))["octavo:request_success_total[repetition]"] == 1
+
+
 async def test_errors_and_refusals(http: httpx.AsyncClient, engine: FakeEngine) -> None:
     engine.fails_after = (1, ValueError("bug"))
     await http.post("/v1/completions", json={"prompt": "abc"})
@@ -76,6 +99,10 @@ async def test_the_engines_numbers(http: httpx.AsyncClient, engine: FakeEngine) 
         kv_copies_total=6,
         prefix_query_tokens_total=1000,
         prefix_hit_tokens_total=640,
+        drafts_total=50,
+        draft_tokens_total=150,
+        accepted_tokens_total=70,
+        accepted_per_position_total=[40, 20, 10],
     )
     found = await values(http)
     assert found["octavo:num_requests_running"] == 3
@@ -86,6 +113,13 @@ async def test_the_engines_numbers(http: httpx.AsyncClient, engine: FakeEngine) 
     assert found["octavo:kv_copies_total"] == 6
     assert found["octavo:prefix_cache_queries_total"] == 1000
     assert found["octavo:prefix_cache_hits_total"] == 640
+    assert found["octavo:spec_decode_num_drafts_total"] == 50
+    assert found["octavo:spec_decode_num_draft_tokens_total"] == 150
+    assert found["octavo:spec_decode_num_accepted_tokens_total"] == 70
+    by_position = [
+        found[f"octavo:spec_decode_num_accepted_tokens_per_pos_total[{i}]"] for i in range(3)
+    ]
+    assert by_position == [40, 20, 10]
 
 
 async def test_every_metric_has_its_alias(http: httpx.AsyncClient) -> None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from functools import reduce
 from itertools import pairwise, product
+from operator import add
 
 import pytest
 from tokenizers import Tokenizer as Backend
@@ -12,7 +14,7 @@ from octavo.base.output import Delta
 from octavo.base.plan import TokenLogprobs
 from octavo.base.request import Request
 from octavo.base.sampling_params import SamplingParams
-from octavo.text.assembler import Assembler
+from octavo.text.assembler import Assembler, Interval, TextDelta
 from octavo.text.tokenizer import Tokenizer
 
 TOKENS = ["a", "ab", "b", "c", "ð", "Ł", "ĺ", "Ģ", "<eos>"]  # ð Ł ĺ Ģ are the bytes of 😀
@@ -161,3 +163,55 @@ def test_nothing_follows_the_end():
     assert assembler.feed(Delta(request_id="r", token_ids=[0, 0])).cut
     with pytest.raises(AssertionError, match="already finished"):
         assembler.feed(Delta(request_id="r", token_ids=[0]))
+
+
+@pytest.mark.parametrize("least", [1, 2, 3, 7])
+def test_pieces_are_joined_until_they_are_long_enough(least):
+    """Of two sequences that take turns; their pieces joined are what they are without."""
+    interval = Interval(request(n=2, stream_interval=least))
+    given = [
+        TextDelta(
+            text=f"{i}" * i,
+            index=i % 2,
+            token_ids=list(range(i)),
+            logprobs=[TokenLogprobs(token, -1.0, 1, []) for token in range(i)],
+            finish_reason="stop" if i >= 8 else None,
+            num_drafts=i,
+            num_accepted=1,
+        )
+        for i in (1, 2, 1, 2, 3, 4, 1, 0, 9, 8)
+        for _ in range(1 + (i < 8))
+    ]
+    taken = [piece for piece in map(interval.take, given) if piece is not None]
+    for index in range(2):
+        before, after = ([p for p in pieces if p.index == index] for pieces in (given, taken))
+        assert all(len(piece.token_ids) >= least for piece in after[:-1])
+        assert [p.finish_reason for p in after] == [None] * (len(after) - 1) + ["stop"]
+        for field in ("text", "token_ids", "logprobs", "num_drafts", "num_accepted"):
+            assert _total(before, field) == _total(after, field)
+
+
+def _total(pieces, field):
+    values = (getattr(piece, field) for piece in pieces)
+    return reduce(add, (value for value in values if value is not None))
+
+
+def test_what_is_told_of_a_prompt_is_not_held_back():
+    interval = Interval(request(stream_interval=5))
+    told = TextDelta(text="", token_ids=[], prompt_logprobs=[TokenLogprobs(1, -1.0, 1, [])])
+    assert interval.take(told) is told
+    assert interval.take(TextDelta(text="a", token_ids=[0])) is None
+
+
+def test_drafts_behind_a_stop_were_not_accepted():
+    delta = Delta(request_id="r", token_ids=[0, 0, 2, 0], num_drafts=5, num_accepted=3)
+    assert Assembler(request(), TOKENIZER).feed(delta).num_accepted == 3
+    assert Assembler(request(stop=("a",)), TOKENIZER).feed(delta).num_accepted == 1
+
+
+@pytest.mark.parametrize("spaces", [True, False])
+def test_nothing_is_put_between_special_tokens(spaces):
+    """Texts are their tokens' bytes in a row, so there are no spaces to leave out."""
+    asked = request(include=True, skip_special_tokens=False, spaces_between_special_tokens=spaces)
+    delta = Delta(request_id="r", token_ids=[0, EOS, EOS, 0, EOS], finish_reason="stop")
+    assert Assembler(asked, TOKENIZER).feed(delta).text == "a<eos><eos>a<eos>"
