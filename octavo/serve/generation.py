@@ -151,7 +151,7 @@ class Generation:
         return await _aside_if_long(size, lambda: spelled(params, self.tokenizer))
 
     def request(self, prompt: list[int], params: SamplingParams, **labels: Any) -> Request:
-        """`labels`: request_id, priority, cache_salt, owner, fork_of.
+        """Of settled `params`; `labels`: request_id, priority, cache_salt, owner, fork_of.
 
         Raises:
             RequestError: the engine could not take it.
