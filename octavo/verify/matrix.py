@@ -14,7 +14,7 @@ from octavo.engine.resolved import resolve
 from octavo.files.model_files import ModelFiles
 from octavo.verify.asked import Scale, requests
 from octavo.verify.cells import REFERENCE, Cell
-from octavo.verify.streams import Difference, Streams, differences
+from octavo.verify.streams import Difference, Streams, differences, extent
 from octavo.verify.subject import Subject
 from octavo.verify.trace import Trace
 from octavo.verify.ways import NotHere, Way, alone, in_process, together
@@ -91,7 +91,7 @@ class Matrix:
         except EngineError as error:
             return Outcome(cell.name, failure=str(error))
         parted = differences(found, self._expected, self._requests)
-        failure = self._explain(cell, asked, parted, len(found)) if parted else None
+        failure = self._explain(cell, asked, parted, found) if parted else None
         return Outcome(
             cell.name,
             failure=failure,
@@ -110,10 +110,11 @@ class Matrix:
         return self._subject
 
     def _explain(
-        self, cell: Cell, asked: Sequence[Request], parted: Sequence[Difference], answers: int
+        self, cell: Cell, asked: Sequence[Request], parted: Sequence[Difference], found: Streams
     ) -> str:
-        first = parted[0]
-        return f"{first}; {self._where(cell, asked, first)}; {len(parted)} of {answers} answers"
+        where = self._where(cell, asked, parted[0])
+        how_many = f"{len(parted)} of {len(found)} answers differ: {extent(found, self._expected)}"
+        return f"{parted[0]}; {where}; {how_many}"
 
     def _where(self, cell: Cell, asked: Sequence[Request], first: Difference) -> str:
         """Both ways again, with somebody who watches every op."""
