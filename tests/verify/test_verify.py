@@ -61,11 +61,12 @@ def test_a_kernel_that_adds_by_batch_is_named(name, layer, where, tmp_path, monk
     tiny_model(tmp_path, "qwen3", num_hidden_layers=3)
     faulty = FaultyNative(library(), name, layer)
     monkeypatch.setattr(backends, "library", lambda: faulty)
-    report = check(tmp_path, cells("batch of 32", "chunk of 1", "preempted twice", "warm"))
+    wrong = ("batch of 32", "preempted twice", "warm", "planned ahead", "drafts: ngram")
+    report = check(tmp_path, cells("chunk of 1", *wrong))
     assert not report.holds
     found = outcomes(report)
     assert found["chunk of 1"].held  # there is one row a step
-    for cell in ("batch of 32", "preempted twice", "warm"):
+    for cell in wrong:
         failure = found[cell].failure
         assert failure and re.match(r"request \d+(, answer \d)?, position \d+: ", failure), failure
         assert re.search(rf"first seen at position \d+, layer {layer}, {where};", failure), failure
