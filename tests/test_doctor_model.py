@@ -74,6 +74,8 @@ def test_without_transformers_and_without_a_tokenizer(healthy, folder, capsys, m
     code, found, report = examined(capsys, folder)
     assert code == 1 and found["tokenizer"][0] == "wrong"
     assert report.endswith("\n1 wrong, 1 to be warned of.\n")
+    code, found, _ = examined(capsys, folder, "--skip-tokenizer-init")
+    assert code == 0 and "tokenizer" not in found
 
 
 def test_what_does_not_fit_or_cannot_run(healthy, capsys, monkeypatch):
@@ -165,9 +167,10 @@ def test_special_tokens(folder):
     assert of_text(folder, eos=(eos,))["end of answer"].level == "ok"
     assert of_text(folder, eos=(eos + 1,))["end of answer"].level == "warning"
     assert of_text(folder, eos=())["end of answer"].level == "warning"
-    assert of_text(folder, vocab_size=100)["special tokens"].level == "wrong"
+    assert of_text(folder, vocab_size=eos)["special tokens"].level == "wrong"
     write_config(folder, pad_token="<|unheard of|>")
-    assert "pad_token" in of_text(folder)["special tokens"].text
+    found = of_text(folder)["special tokens"]
+    assert found.level == "warning" and found.text.endswith(": pad_token")
 
 
 def surroundings(folder, cache, port=0):

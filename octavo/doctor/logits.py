@@ -18,7 +18,8 @@ from octavo.files.model_files import ModelFiles
 
 WRONG_KL = 1e-3  # nats, mean over positions; in float32 only the order of additions differs
 SERVED_KL = 0.1  # of a format that costs a lot
-FLOAT32 = {"dtype": "float32", "quantization": "none", "kv_dtype": "auto"}
+CPU = {"device": "cpu"}  # where logits are numpy arrays
+FLOAT32 = CPU | {"dtype": "float32", "quantization": "none", "kv_dtype": "auto"}
 
 Logits = list[NDArray[np.float32]]  # of each prompt, [T, vocab]
 Prompts = Sequence[Sequence[int]]
@@ -36,8 +37,9 @@ def logits_findings(
         return
     exact = _with(settings, **FLOAT32)
     yield _compared("logits", ours(exact, files, prompts), truth, "float32")
-    served = resolve(settings, files).backend.weight_format
-    yield _compared("logits as served", ours(settings, files, prompts), truth, served)
+    served = _with(settings, **CPU)
+    numbers = resolve(served, files).backend.weight_format
+    yield _compared("logits as served", ours(served, files, prompts), truth, numbers)
 
 
 def ours(settings: EngineSettings, files: ModelFiles, prompts: Prompts) -> Logits:

@@ -60,10 +60,11 @@ def _findings(
     if info is None:
         return
     renderer, prompts = None, _drawn(info.vocab_size)
-    try:
-        renderer = load_renderer(files, settings.model.tokenizer, settings.model.chat_template)
-    except ModelError as error:
-        yield wrong("tokenizer", str(error), "without one, start with --skip-tokenizer-init")
+    if not settings.model.skip_tokenizer_init:
+        try:
+            renderer = load_renderer(files, settings.model.tokenizer, settings.model.chat_template)
+        except ModelError as error:
+            yield wrong("tokenizer", str(error), "without one, start with --skip-tokenizer-init")
     if not _has_transformers():
         yield warning(
             "Transformers", "not installed: nothing was compared", "pip install 'octavo[torch]'"

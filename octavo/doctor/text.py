@@ -95,13 +95,15 @@ def _same_ids(tokenizer: Tokenizer, truth: Truth) -> Finding:
 def _special_tokens(tokenizer: Tokenizer, vocab_size: int) -> Finding:
     ids = {name: tokenizer.token_id(token) for name, token in tokenizer.special_tokens.items()}
     bad = [name for name, id in ids.items() if id is None or id >= vocab_size]
-    if bad or tokenizer.vocab_size > vocab_size:
-        what = ", ".join(bad) or f"{tokenizer.vocab_size} tokens"
+    what = f"not in the model's vocabulary of {vocab_size}: {', '.join(bad)}"
+    if {"bos_token", "eos_token"}.intersection(bad):
         return wrong(
             "special tokens",
-            f"not in the model's vocabulary of {vocab_size}: {what}",
+            what,
             "tokenizer and weights are of different models; --tokenizer FOLDER takes another",
         )
+    if bad:
+        return warning("special tokens", what, "prompts that have them are refused")
     split = [
         n for n, id in ids.items() if tokenizer.encode(tokenizer.special_tokens[n], False) != [id]
     ]

@@ -14,7 +14,7 @@ from octavo.engine.resolved import resolve
 from octavo.files.model_files import ModelFiles
 from octavo.verify.asked import Scale, requests
 from octavo.verify.cells import REFERENCE, Cell
-from octavo.verify.streams import Difference, Streams, differences
+from octavo.verify.streams import Difference, Streams, differences, extent
 from octavo.verify.subject import Subject
 from octavo.verify.trace import Trace
 from octavo.verify.ways import NotHere, Way, alone, in_process, together
@@ -48,7 +48,7 @@ class Column:
 
 
 class Matrix:
-    """One format: `settings` name it."""
+    """One format: `settings` name it. Nothing large is read before it runs."""
 
     def __init__(
         self,
@@ -60,7 +60,10 @@ class Matrix:
     ) -> None:
         """Raises ConfigError where the model cannot be had in this format."""
         self._files, self._quick = files, quick
+        self._scale, self._texts = scale, texts
         found = resolve(settings, files)
+        self.name = f"{found.backend.weight_format}, KV {found.kv_dtype}"
+        self.runner = found.backend.name
         self._kernels = found.backend.kernels()
         longest = min(found.spec.max_model_len, scale.longest + 1)
         options = dict(REFERENCE) | {"max_model_len": longest}
@@ -68,19 +71,21 @@ class Matrix:
             model=settings.model.model, **(settings.options() | options)
         )
         self._subject = Subject(self._settings, files, {})
-        self.info = self._subject.info
-        self.name = f"{self.info.weight_format}, KV {self.info.kv_dtype}"
-        self._requests = requests(self.info, scale, texts)
 
     def run(self, cells: Sequence[Cell], bar: Bar) -> Column:
-        """Raises EngineError where a request fails even alone."""
+        """Raises:
+        CapacityError: the model does not fit.
+        EngineError: a request fails even alone.
+        """
+        info = self._subject.info
+        self._requests = requests(info, self._scale, self._texts)
         self._expected = alone(self._subject, self._requests)
         outcomes = []
         for cell in cells:
             outcomes.append(self._outcome(cell))
             bar.update()
         self._subject.close()
-        return Column(self.name, self.info, self._kernels, outcomes)
+        return Column(self.name, info, self._kernels, outcomes)
 
     def _outcome(self, cell: Cell) -> Outcome:
         asked = self._requests[:: cell.quick] if self._quick else self._requests
@@ -90,8 +95,10 @@ class Matrix:
             return Outcome(cell.name, why_not=str(error))
         except EngineError as error:
             return Outcome(cell.name, failure=str(error))
+        if not found:
+            return Outcome(cell.name, why_not="no request is of this kind")
         parted = differences(found, self._expected, self._requests)
-        failure = self._explain(cell, asked, parted, len(found)) if parted else None
+        failure = self._explain(cell, asked, parted, found) if parted else None
         return Outcome(
             cell.name,
             failure=failure,
@@ -110,10 +117,11 @@ class Matrix:
         return self._subject
 
     def _explain(
-        self, cell: Cell, asked: Sequence[Request], parted: Sequence[Difference], answers: int
+        self, cell: Cell, asked: Sequence[Request], parted: Sequence[Difference], found: Streams
     ) -> str:
-        first = parted[0]
-        return f"{first}; {self._where(cell, asked, first)}; {len(parted)} of {answers} answers"
+        where = self._where(cell, asked, parted[0])
+        how_many = f"{len(parted)} of {len(found)} answers differ: {extent(found, self._expected)}"
+        return f"{parted[0]}; {where}; {how_many}"
 
     def _where(self, cell: Cell, asked: Sequence[Request], first: Difference) -> str:
         """Both ways again, with somebody who watches every op."""

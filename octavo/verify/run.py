@@ -7,13 +7,12 @@ import logging
 from collections.abc import Sequence
 from itertools import product
 
-from octavo.base.errors import CapacityError, ConfigError, ModelError
+from octavo.base.errors import ConfigError, ModelError
 from octavo.base.flags import take
 from octavo.base.log import configure
 from octavo.base.progress import progress
 from octavo.base.settings import EngineSettings, ModelSettings
 from octavo.bench.report import check_json, write_json
-from octavo.engine.info import EngineInfo
 from octavo.files.locate import locate
 from octavo.files.model_files import ModelFiles
 from octavo.text.tokenizer import load_tokenizer
@@ -66,13 +65,11 @@ def verify(
             wanted = _with(settings, quantization=quantization, kv_dtype=kv_dtype)
             try:
                 matrix = Matrix(wanted, files, QUICK if quick else FULL, texts, quick)
-            except CapacityError:
-                raise
             except ConfigError as error:
                 refused[f"{quantization}, KV {kv_dtype}"] = str(error)
                 bar.update(len(cells))
                 continue
-            settings = _with(settings, model_impl=_implementation(matrix.info))
+            settings = _with(settings, model_impl=_implementation(matrix.runner))
             if matrix.name in columns:
                 bar.update(len(cells))
             else:
@@ -82,13 +79,13 @@ def verify(
     return Report(files.name, list(columns.values()), refused, quick, now())
 
 
-def _implementation(info: EngineInfo) -> str:
-    """What `model_impl` names it: a format that it lacks is not to be had by another way."""
-    return info.runner.split()[0].lower()
+def _implementation(runner: str) -> str:
+    """What `model_impl` calls it: a format that it lacks is not to be had by another one."""
+    return runner.split()[0].lower()
 
 
 def _texts(settings: EngineSettings, files: ModelFiles) -> list[list[int]]:
-    """None where the model has no tokenizer."""
+    """Nothing where the model has no tokenizer."""
     try:
         tokenizer = load_tokenizer(files, settings.model.tokenizer)
     except ModelError:

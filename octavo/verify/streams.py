@@ -106,6 +106,20 @@ def differences(
     return parted
 
 
+def extent(found: Streams, expected: Mapping[Key, Stream]) -> str:
+    """How far answers are apart: whether in tokens, and in the logprobs of those before that."""
+    others, largest = 0, 0.0
+    for key, stream in found.items():
+        reference = expected[key]
+        others += stream.tokens != reference.tokens
+        for mine, its in zip(stream.positions, reference.positions, strict=False):
+            if mine.token_id != its.token_id:
+                break
+            largest = max(largest, abs(mine.logprob - its.logprob))
+    tokens = f"other tokens in {others}" if others else "the same tokens"
+    return f"{tokens}, logprobs up to {largest:.1e} apart"
+
+
 def _parting(mine: Sequence[TokenLogprobs], its: Sequence[TokenLogprobs]) -> int | None:
     """By bits: unlike ==, that tells zeros apart, and NaN is itself."""
     pairs = enumerate(zip(mine, its, strict=False))

@@ -52,14 +52,15 @@ class Trace:
         assert self._plan is not None
         seen: dict[int, int] = {}
         starts = batch.attention.row_starts.tolist()
-        for row, start in zip(self._plan.rows, starts, strict=False):
-            if row.start > self._alike[row.sequence_id]:
+        for row, first, last in zip(self._plan.rows, starts, starts[1:], strict=False):
+            alike = self._alike[row.sequence_id]
+            if row.start > alike:
                 continue
-            tokens = batch.token_ids[start : start + row.length].tolist()
-            count = _common(tokens, self.stream[row.start : row.start + row.length])
-            seen.update((start + n, row.start + n) for n in range(count))
-            alike = max(self._alike[row.sequence_id], row.start + count)
-            self._alike[row.sequence_id] = alike if count == row.length else row.start + count
+            tokens = batch.token_ids[first:last].tolist()  # drafts behind the row's own
+            count = _common(tokens, self.stream[row.start :])
+            seen.update((first + n, row.start + n) for n in range(count))
+            end = row.start + count
+            self._alike[row.sequence_id] = max(alike, end) if count == len(tokens) else end
         return seen
 
     def _take(self, place: Place, op: TracedOp, digest: bytes) -> None:

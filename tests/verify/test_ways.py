@@ -14,7 +14,7 @@ from octavo.base.settings import EngineSettings
 from octavo.engine.door import Door
 from octavo.files.model_files import ModelFiles
 from octavo.verify.streams import Stream, differences
-from octavo.verify.subject import Subject
+from octavo.verify.subject import ITSELF, Subject
 from octavo.verify.trace import Trace
 from octavo.verify.ways import alone, forked, partial_hit, preempted, single, together, warm
 
@@ -135,11 +135,17 @@ def test_a_trace_looks_at_what_begins_like_its_stream(subject):
     assert {position for position, _ in trace.digests} == set(range(21))
     ops = {segment for _, segment in trace.digests}
     assert len(trace.digests) == 21 * len(ops) > 21 * 3 * 6  # three layers
-    again = Trace(mine, trace.digests)
-    two = subject(again)
-    together(two, asked(two, mine, other))
-    assert again.first is None
-    assert {position for position, _ in again.digests} == set(range(40))
+    for way in (
+        {},
+        {"async_scheduling": True},
+        {"speculation": "ngram"},
+        {"speculation": "draft", "draft_model": ITSELF},
+    ):
+        again = Trace(mine, trace.digests)
+        two = subject(again, **way)
+        together(two, asked(two, mine, other))
+        assert again.first is None
+        assert {position for position, _ in again.digests} == set(range(40))
     place, digest = (17, max(ops)), b"other"
     wrong = Trace(mine, trace.digests | {place: digest, (18, 0): digest})
     three = subject(wrong)
