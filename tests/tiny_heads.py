@@ -44,7 +44,9 @@ def tiny_head(
     folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
     save_file(tensors, folder / "model.safetensors")
-    (folder / "config.json").write_text(json.dumps({**_CONFIG, "draft_vocab_size": drafted, **config}))
+    (folder / "config.json").write_text(
+        json.dumps({**_CONFIG, "draft_vocab_size": drafted, **config})
+    )
     return tensors
 
 
