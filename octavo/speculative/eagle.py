@@ -81,7 +81,7 @@ class EagleProposer:
     def propose(self, rows: Sequence[DraftRow]) -> list[Sequence[int]]:
         self._remember()
         guesses: dict[int, list[int]] = {row.sequence_id: [] for row in rows}
-        due = [row for row in rows if self._is_due(row)]
+        due = [row for row in rows if self._is_due(row, self._start(row))]
         if due:
             self._guess(due, guesses)
         found = [guesses[row.sequence_id] for row in rows]
@@ -111,14 +111,12 @@ class EagleProposer:
                 known = self._features.get(sequence_id, new)
                 self._features[sequence_id] = known.then(new)
 
-    def _is_due(self, row: DraftRow) -> bool:
-        return (
-            _asks(row) or (row.start + 1) // self._block_size > self._start(row) // self._block_size
-        )
+    def _is_due(self, row: DraftRow, start: int) -> bool:
+        return _asks(row) or (row.start + 1) // self._block_size > start // self._block_size
 
     def _start(self, row: DraftRow) -> int:
         """The first slot that is not computed; of a new sequence, behind what was found."""
-        return min(self._ends.get(row.sequence_id, row.start), row.start)
+        return min(self._ends.setdefault(row.sequence_id, row.start), row.start)
 
     def _guess(self, rows: list[DraftRow], guesses: dict[int, list[int]]) -> None:
         starts = [self._start(row) for row in rows]

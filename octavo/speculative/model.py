@@ -70,9 +70,8 @@ class ModelProposer:
     def _start(self, row: DraftRow) -> int:
         """The first token whose KV is not there; of a new sequence, behind the full blocks that
         were found."""
-        known = self._computed.get(row.sequence_id)
-        if known is None:
-            return row.start - row.start % self._block_size
+        found = row.start - row.start % self._block_size
+        known = self._computed.setdefault(row.sequence_id, _Computed(found, []))
         return min(known.reaches(row), len(row.token_ids) - 1)
 
     def _is_due(self, row: DraftRow, start: int) -> bool:
