@@ -1,4 +1,4 @@
-"""Let the prompt guess what comes next; the answer stays the same: python examples/speculation.py"""
+"""The prompt guesses what comes next, the answer is the same: python examples/speculation.py"""
 
 import sys
 import time
@@ -7,8 +7,8 @@ from octavo import LLM, SamplingParams
 
 model = sys.argv[1] if len(sys.argv) > 1 else "smollm2"
 text = (
-    "The old lighthouse keeper climbed the stairs at dusk. He lit the lamp, wound the clockwork and "
-    "wrote the hour into his book. Then he sat down by the window and waited for the ships."
+    "The old lighthouse keeper climbed the stairs at dusk. He lit the lamp, wound the clockwork "
+    "and wrote the hour into his book. Then he sat down by the window and waited for the ships."
 )
 request = [{"role": "user", "content": f"Repeat this text word by word:\n\n{text}"}]
 params = SamplingParams(temperature=0.3, max_tokens=96)
