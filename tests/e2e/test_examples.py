@@ -48,6 +48,9 @@ async def test_over_http(default_model):
     flags = ["--kv-memory", "128MiB", "--max-model-len", "1024"]
     async with own_server(str(default_model.path), flags) as url:
         assert "Tokyo" in run("chat_client.py", url)
+        scores = [line.split() for line in run("score.py", url).splitlines()]
+        assert scores[0][1] == "Tokyo."
+        assert max(scores, key=lambda score: float(score[0])) == scores[0]
         forked = run("fork.py", url)
         assert re.findall(r"(\d+) of \d+ prompt tokens computed", forked) == ["1"] * 3
         lines = forked.splitlines()

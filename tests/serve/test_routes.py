@@ -161,6 +161,16 @@ async def test_every_field_reaches_the_engine() -> None:
         assert (request.priority, request.cache_salt, request.eos_token_ids) == (-4, "me", ())
 
 
+async def test_the_engine_says_how_many_logprobs_are_told() -> None:
+    engine = FakeEngine(max_logprobs=-1)
+    chat = {"messages": USER, "logprobs": True, "top_logprobs": -1, "prompt_logprobs": 70}
+    async with client(build_app(engine, byte_renderer(), ServerSettings())) as http:
+        assert (await http.post(CHAT, json=chat)).status_code == 200
+        assert (await http.post(TEXT, json={"prompt": "x", "logprobs": 60})).status_code == 200
+    told = [(r.params.logprobs, r.params.prompt_logprobs) for r in engine.requests]
+    assert told == [(-1, 70), (60, None)]
+
+
 async def test_extra_args_have_two_names(http: httpx.AsyncClient, engine: FakeEngine) -> None:
     both = {"vllm_xargs": {"a": 1, "b": 2}, "extra_args": {"b": 3}}
     await http.post(TEXT, json={"prompt": "x", "vllm_xargs": {"a": 1}})

@@ -141,14 +141,14 @@ class Heading:
         }
         self.http = {"x-request-id": self.id}
 
-    @staticmethod
-    def of_sampling(params: SamplingParams) -> dict[str, Any]:
-        """What it takes to have the answer again, and what its logprobs mean; in a stream this is
-        told once. Beams are told of raw, whatever was asked."""
-        if params.logprobs is None:
-            return {"seed": params.seed}
-        mode = "raw" if params.use_beam_search else params.logprobs_mode
-        return {"seed": params.seed, "logprobs_mode": mode}
+
+def told_once(params: SamplingParams) -> dict[str, Any]:
+    """Fields of an answer, in a stream of its first chunk: what it takes to have it again, and what
+    its logprobs mean. Beams are told of raw, whatever was asked."""
+    if params.logprobs is None:
+        return {"seed": params.seed}
+    mode = "raw" if params.use_beam_search else params.logprobs_mode
+    return {"seed": params.seed, "logprobs_mode": mode}
 
 
 @dataclass

@@ -24,6 +24,7 @@ from octavo.serve.openai.answer import (
     labels,
     last_usage,
     sampling_fields,
+    told_once,
 )
 from octavo.serve.openai.logprobs import chat_logprobs, prompt_logprobs
 from octavo.serve.openai.refusals import Refusals
@@ -97,7 +98,7 @@ class Chat:
                 wholes[piece.index].add(piece)
         return ChatCompletion(
             **self.heading.fields,
-            **self.heading.of_sampling(request.params),
+            **told_once(request.params),
             choices=[self._choice(i, request, whole) for i, whole in enumerate(wholes)],
             usage=await self._usage(tally, request),
             prompt_token_ids=self._extras.ids(request.prompt_token_ids),
@@ -146,7 +147,7 @@ class Chat:
         if index:
             return chunk
         ids = self._extras.ids(request.prompt_token_ids)
-        once = self.heading.of_sampling(request.params)
+        once = told_once(request.params)
         return msgspec.structs.replace(chunk, prompt_token_ids=ids, **once)
 
     def _chunk(self, request: engine.Request, piece: TextDelta, tally: Tally) -> ChatChunk | None:

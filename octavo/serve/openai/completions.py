@@ -13,7 +13,6 @@ from typing import Any
 
 from fastapi import APIRouter, Request, Response
 
-from octavo.base import request as engine
 from octavo.base.errors import RequestError
 from octavo.base.plan import TokenLogprobs
 from octavo.serve.choices import engine_id
@@ -28,6 +27,7 @@ from octavo.serve.openai.answer import (
     labels,
     last_usage,
     text_fields,
+    told_once,
 )
 from octavo.serve.openai.refusals import Refusals
 from octavo.serve.openai.schemas import CompletionBody
@@ -83,11 +83,11 @@ class Completions:
             self._generation.request(ids, params, **labels(body, name, owner))
             for ids, name in zip(prompts, names, strict=True)
         ]
+        skip = params.skip_special_tokens
+        echoes = [self._text(prompt, skip) if body.echo else None for prompt in given]
         return [
-            Asked(
-                request, self._shown(prompt, request) if body.echo else None, body.prompt_logprobs
-            )
-            for request, prompt in zip(requests, given, strict=True)
+            Asked(request, echo, body.prompt_logprobs)
+            for request, echo in zip(requests, echoes, strict=True)
         ]
 
     async def respond(self, asked: list[Asked], stream: bool, http: Request) -> Response:
@@ -107,7 +107,7 @@ class Completions:
         found = zip(chain(*self._choices(asked, told)), chain(*wholes), strict=True)
         return Completion(
             **self.heading.fields,
-            **self.heading.of_sampling(asked[0].request.params),
+            **told_once(asked[0].request.params),
             choices=[choice.whole(whole) for choice, whole in found],
             usage=await self._usage(tally, asked),
         )
@@ -117,7 +117,7 @@ class Completions:
         wanted."""
         tally, told = _tally(asked), [list[TokenLogprobs]() for _ in asked]
         choices = self._choices(asked, told)
-        once = self.heading.of_sampling(asked[0].request.params)
+        once = told_once(asked[0].request.params)
         async with aclosing(self._pieces(asked)) as pieces:
             async for prompt, piece in pieces:
                 tally.add(prompt, piece)
@@ -155,12 +155,11 @@ class Completions:
             return await self._generation.encode(prompt, add_special_tokens)
         return prompt
 
-    def _shown(self, prompt: str | list[int], request: engine.Request) -> str:
-        """The prompt's text, which the answer's goes on from."""
+    def _text(self, prompt: str | list[int], skip_special_tokens: bool) -> str:
+        """Of a prompt; the answer's text goes on from it."""
         if isinstance(prompt, str):
             return prompt
-        skip = request.params.skip_special_tokens
-        return Detokenizer(self._generation.tokenizer, (), skip).push(prompt)
+        return Detokenizer(self._generation.tokenizer, (), skip_special_tokens).push(prompt)
 
 
 def completion_fields(body: CompletionBody) -> dict[str, Any]:
