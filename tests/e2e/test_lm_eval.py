@@ -134,6 +134,7 @@ async def test_the_same_scores_as_by_transformers(tmp_path: Path) -> None:
     flags = ["--dtype", "float32", "--kv-memory", "32MiB", "--served-model-name", "tiny"]
     async with own_server(str(model), flags) as url:
         arguments = f"model=tiny,base_url={url}/v1/completions,tokenizer={model},max_length=512"
+        arguments += ",num_concurrent=4"
         ours, our_samples = evaluate(tmp_path, "local-completions", arguments)
     print(json.dumps({"hf": theirs, "local-completions": ours}, indent=1))
     for name, fields in TASKS.items():
