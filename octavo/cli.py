@@ -330,6 +330,7 @@ def _add_verify(parser: argparse.ArgumentParser) -> None:
     _add_model(parser)
     parser.add_argument("--quick", action="store_true", help="shorter prompts, fewer KV formats")
     _add_formats(parser, "auto", "all, or with --quick auto and int8")
+    parser.add_argument("--eagle", metavar="HEAD", help="a head that shall draft in one more cell")
     parser.add_argument("--json", metavar="FILE", help="write the report here too")
     add_flags(parser, ModelSettings, skip=NOT_FOR_VERIFY)
 

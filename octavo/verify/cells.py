@@ -41,6 +41,11 @@ def _chunk(tokens: int) -> dict[str, int]:
     return {"max_num_batched_tokens": tokens, "max_num_seqs": min(tokens, 32)}
 
 
+def by_head(name: str) -> Cell:
+    """An EAGLE head drafts."""
+    return Cell("drafts: eagle", drafted, {"speculation": "eagle", "draft_model": name}, quick=7)
+
+
 CELLS = (
     Cell("batch of 32", together),
     Cell("warm", warm, quick=3),

@@ -17,7 +17,7 @@ from octavo.files.locate import locate
 from octavo.files.model_files import ModelFiles
 from octavo.text.tokenizer import load_tokenizer
 from octavo.verify.asked import FULL, QUICK, TEXTS
-from octavo.verify.cells import CELLS, Cell
+from octavo.verify.cells import CELLS, Cell, by_head
 from octavo.verify.matrix import Column, Matrix
 from octavo.verify.report import Report, now
 
@@ -37,7 +37,8 @@ def run(options: argparse.Namespace) -> int:
     files = locate(settings.model.model, code=settings.model.trust_remote_code)
     kv_dtypes = options.kv_dtypes or (QUICK_KV if options.quick else FULL_KV)
     formats = list(product(options.quantizations or ["auto"], kv_dtypes))
-    report = verify(settings, files, formats, quick=options.quick)
+    cells = (*CELLS, by_head(options.eagle)) if options.eagle else CELLS
+    report = verify(settings, files, formats, quick=options.quick, cells=cells)
     print(report.text())
     write_json(options.json, report.as_dict())
     return 0 if report.holds else 1

@@ -8,6 +8,7 @@ import re
 import pytest
 from faulty import FaultyNative
 from tiny_chat import tiny_chat_model
+from tiny_heads import tiny_head
 from tiny_models import tiny_model
 
 from octavo.base.errors import ConfigError
@@ -16,7 +17,7 @@ from octavo.cli import main
 from octavo.engine import backends
 from octavo.files.model_files import ModelFiles
 from octavo.native.library import library
-from octavo.verify.cells import CELLS
+from octavo.verify.cells import CELLS, by_head
 from octavo.verify.run import verify
 from octavo.worker.native_runner import NativeRunner
 
@@ -52,6 +53,15 @@ def test_every_cell_holds_on_native_models(family, tmp_path):
     assert found["batch of 32"].requests == 32
     assert found["batch of 32"].answers == 32 + 3 * 4  # four have four
     assert found["batch of 32"].tokens >= 43 * 6
+
+
+def test_a_head_drafts_in_a_cell_of_its_own(tmp_path):
+    tiny_model(tmp_path / "model", "qwen3", num_hidden_layers=5)
+    tiny_head(tmp_path / "head")
+    head = by_head(str(tmp_path / "head"))
+    report = check(tmp_path / "model", formats=[("auto", "auto")], cells=[head])
+    assert report.holds, report.text()
+    assert outcomes(report)[head.name].held
 
 
 @pytest.mark.parametrize("name,layer,where", [("down", 1, "op down"), ("o", 0, "op o")])
