@@ -8,6 +8,13 @@ from typing import Any
 import httpx
 import pytest
 from fake_engine import FakeEngine
+from vocabularies import sentencepiece
+
+from octavo.base.plan import TokenLogprobs
+from octavo.base.request import Request
+from octavo.base.sampling_params import SamplingParams
+from octavo.serve.openai.logprobs import OffsetLogprobs
+from octavo.text.tokenizer import Tokenizer
 
 CHAT, TEXT = "/v1/chat/completions", "/v1/completions"
 USER = [{"role": "user", "content": "hi"}]
@@ -76,11 +83,11 @@ async def test_the_prompt_alone_without_logprobs(
 
 
 @pytest.mark.parametrize("prompt", [[0xC3], [[0x61, 0xC3]]])
-async def test_a_character_that_the_answer_completes(
+async def test_a_prompt_that_ends_inside_a_character(
     http: httpx.AsyncClient, engine: FakeEngine, prompt: list[Any]
 ) -> None:
-    """0xC3 begins an é, 0xA9 ends it: the answer begins in the middle of a character."""
-    engine.says = "\u00e9"  # bytes C3 A9, of which the first is an error behind another C3
+    """The prompt leaves one unfinished, which the first token of the answer shows to be none."""
+    engine.says = "\u00e9"  # C3 A9
     [choice] = await choices(http, False, prompt=prompt, echo=True, max_tokens=2, logprobs=0)
     ids = prompt[0] if isinstance(prompt[0], list) else prompt
     assert choice["text"] == bytes([*ids, 0xC3, 0xA9]).decode(errors="replace")
@@ -141,3 +148,19 @@ async def test_the_cache_is_explained_of_a_prompt_alone(http: httpx.AsyncClient)
     assert answer.status_code == 200, answer.text
     report = answer.json()["usage"]["prompt_tokens_details"]["cache"]
     assert report["prompt_tokens"] == 4
+
+
+@pytest.mark.parametrize("text", ["The capital of France", " two  spaces", "naïve 你好。 x"])
+def test_offsets_where_a_tokenizer_adds_a_space_and_a_first_token(text: str) -> None:
+    tokenizer = Tokenizer(sentencepiece())
+    ids = [min(tokenizer.special_ids), *tokenizer.encode(text, add_special_tokens=False)]
+    params = SamplingParams(max_tokens=1, prompt_logprobs=0, logprobs=0, logprobs_mode="raw")
+    request = Request(request_id="r", prompt_token_ids=ids, params=params)
+    told = [TokenLogprobs(id, -1.0, 1, []) for id in ids[1:]]
+    found = OffsetLogprobs(tokenizer, request).echo(text, told)
+    assert found.text_offset[:2] == [0, 0]
+    ends = [*found.text_offset[1:], len(text)]
+    shown = [text[a:b] for a, b in zip(found.text_offset, ends, strict=True)]
+    assert "".join(shown) == text
+    for token, part in zip(found.tokens[2:], shown[2:], strict=True):
+        assert token == part or token.startswith("\\x")
