@@ -8,10 +8,11 @@ from typing import Any
 import numpy as np
 
 from octavo import SamplingParams
+from octavo.core.drafting import Drafting
 from octavo.llm import LLM
 from octavo.speculative.proposer import DraftRow
 
-Said = list[tuple[list[int], list[int], DraftRow]]  # known tokens, guesses
+Said = list[tuple[list[int], list[int]]]  # known tokens, and guesses behind them
 
 
 def load(folder: Any, impl: str = "native", **options: Any) -> LLM:
@@ -19,7 +20,7 @@ def load(folder: Any, impl: str = "native", **options: Any) -> LLM:
     return LLM(str(folder), skip_tokenizer_init=True, model_impl=impl, **options)
 
 
-def some_requests(count: int) -> list[tuple[list[int], SamplingParams]]:
+def some_requests(count: int, **more: Any) -> list[tuple[list[int], SamplingParams]]:
     """Greedy and sampled ones, of one draw and several."""
     rng, made = random.Random(count), []
     for seed in range(count):
@@ -32,6 +33,7 @@ def some_requests(count: int) -> list[tuple[list[int], SamplingParams]]:
             presence_penalty=rng.choice([0.0, 0.5]),
             max_tokens=rng.randint(1, 30),
             logprobs=rng.choice([None, 2]),
+            **more,
         )
         made.append((prompt, params))
     return made
@@ -44,18 +46,25 @@ def answers(llm: LLM, asked: list[tuple[list[int], SamplingParams]]) -> list[Any
 
 
 def listen(monkeypatch: Any, kind: type) -> Said:
-    """What proposers of a kind are asked and say from now on."""
+    """What proposers of a kind guess from now on; rows without guesses are left out."""
     said: Said = []
     propose = kind.propose
 
     def told(self: Any, rows: list[DraftRow]) -> Any:
-        known = [row.token_ids.tolist() for row in rows]
         guesses = propose(self, rows)
-        said.extend(zip(known, map(list, guesses), rows, strict=True))
+        for row, guess in zip(rows, guesses, strict=True):
+            assert len(guess) <= row.most
+            if guess:
+                said.append((row.token_ids.tolist(), list(guess)))
         return guesses
 
     monkeypatch.setattr(kind, "propose", told)
     return said
+
+
+def always(monkeypatch: Any) -> None:
+    """Guesses are asked for whether they pay or not, so that a test depends on no clock."""
+    monkeypatch.setattr(Drafting, "limit", lambda self, rows: len(self.accepted))
 
 
 def close_to_best(logits: np.ndarray, token: int) -> bool:
