@@ -10,7 +10,6 @@ are found by hashes of n-grams, not in a tree, so that memory is bounded and old
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Collection, Iterator, Sequence
 
 import numpy as np
@@ -118,8 +117,9 @@ def vote(following: np.ndarray, agreeing: int) -> tuple[list[int], float]:
     likely, expected = 1.0, 0.0
     voters = following.tolist()
     for depth in range(min(agreeing - 1, following.shape[1])):
-        [(token, votes)] = Counter(line[depth] for line in voters).most_common(1)
-        likely *= votes / len(voters)
+        ballot = [line[depth] for line in voters]
+        token = max(ballot, key=ballot.count)
+        likely *= ballot.count(token) / len(ballot)
         if token == _END or likely < LIKELY:
             break
         guessed.append(token)
