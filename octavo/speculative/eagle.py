@@ -119,27 +119,36 @@ class EagleProposer:
         return min(self._ends.setdefault(row.sequence_id, row.start), row.start)
 
     def _guess(self, rows: list[DraftRow], guesses: dict[int, list[int]]) -> None:
+        likeliest, mind = self._first(rows)
+        rows = [row for row in rows if _asks(row)]
+        while rows:
+            for row, token in zip(rows, likeliest, strict=True):
+                guesses[row.sequence_id].append(token)
+            going = [i for i, row in enumerate(rows) if row.most > len(guesses[row.sequence_id])]
+            rows, mind = [rows[i] for i in going], mind[going]
+            if rows:
+                likeliest, mind = self._next(rows, [guesses[row.sequence_id] for row in rows], mind)
+
+    def _first(self, rows: list[DraftRow]) -> tuple[list[int], np.ndarray]:
+        """With the target's features, up to the row's first token."""
         starts = [self._start(row) for row in rows]
         tokens = [row.token_ids[s : row.start + 1] for row, s in zip(rows, starts, strict=True)]
         asking = [i for i, row in enumerate(rows) if _asks(row)]
         batch = draft_batch(rows, starts, tokens, asking, self._block_size)
-        known = [self._part(row, start) for row, start in zip(rows, starts, strict=True)]
-        likeliest, mind = self._head.first(batch, np.concatenate(known))
-        rows = [rows[i] for i in asking]
-        while True:
-            for row, token in zip(rows, likeliest, strict=True):
-                guesses[row.sequence_id].append(token)
-            going = [i for i, row in enumerate(rows) if row.most > len(guesses[row.sequence_id])]
-            if not going:
-                return
-            rows, mind = [rows[i] for i in going], mind[going]
-            mine = [guesses[row.sequence_id] for row in rows]
-            starts = [len(row.token_ids) + len(g) - 1 for row, g in zip(rows, mine, strict=True)]
-            every = range(len(rows))
-            batch = draft_batch(rows, starts, [g[-1:] for g in mine], every, self._block_size)
-            likeliest, mind = self._head.next(batch, mind)
+        known = [self._taken(row, start) for row, start in zip(rows, starts, strict=True)]
+        return self._head.first(batch, np.concatenate(known))
 
-    def _part(self, row: DraftRow, start: int) -> np.ndarray:
+    def _next(
+        self, rows: list[DraftRow], guesses: list[list[int]], mind: np.ndarray
+    ) -> tuple[list[int], np.ndarray]:
+        """With each row's latest guess."""
+        pairs = zip(rows, guesses, strict=True)
+        starts = [len(row.token_ids) + len(guess) - 1 for row, guess in pairs]
+        tokens = [guess[-1:] for guess in guesses]
+        batch = draft_batch(rows, starts, tokens, range(len(rows)), self._block_size)
+        return self._head.next(batch, mind)
+
+    def _taken(self, row: DraftRow, start: int) -> np.ndarray:
         """Features of the slots from `start` on, of which none are needed any more then."""
         self._ends[row.sequence_id] = row.start + 1
         return self._features.pop(row.sequence_id, self._nothing).part(start - 1, row.start)
