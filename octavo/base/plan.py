@@ -26,7 +26,7 @@ class Row(msgspec.Struct, frozen=True):
     """One sequence's part of a step."""
 
     sequence_id: int
-    start: int  # position of the first token computed
+    start: int  # position of the first token computed; see `follows`
     length: int  # tokens computed, drafts apart
     kept: int  # blocks at the beginning of each table that are as the worker knows them
     # Per KV group: block ids that follow these. Of a state group always the whole table: the block
@@ -105,15 +105,20 @@ class Sampled(msgspec.Struct, frozen=True):
     logprobs: list[TokenLogprobs] | None = None
     error: str | None = None
     drafts: int = 0  # that were verified
-    accepted: int = 0  # of these
+
+    @property
+    def accepted(self) -> int:
+        """Drafts: all tokens but the last."""
+        return max(0, len(self.token_ids) - 1)
 
 
 class Told(msgspec.Struct, frozen=True):
-    """Logprobs of prompt tokens at consecutive positions, from `start` on."""
+    """Logprobs of prompt tokens at consecutive positions from `start` on, or why there are none."""
 
     sequence_id: int
     start: int
     logprobs: list[TokenLogprobs]
+    error: str | None = None
 
 
 class StepResult(msgspec.Struct, frozen=True):

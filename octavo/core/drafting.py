@@ -3,9 +3,10 @@ nothing of sequences."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
-from octavo.base.plan import Sampled, StepPlan, StepResult
+from octavo.base.plan import Sampled, StepPlan
 
 MEMORY = 0.95  # of what a limit has earned, that stays after each step
 LONGEST_GAP = 32  # steps with others that count so, at most
@@ -84,15 +85,17 @@ class Drafting:
         """For a step in which so many sequences go on."""
         return self._choice(rows).limit() if self.accepted else 0
 
-    def learn(self, plan: StepPlan, result: StepResult) -> None:
-        """What a step has brought. Only those in which all rows generate are compared."""
+    def learn(self, plan: StepPlan, drawn: Sequence[Sampled], seconds: float) -> None:
+        """What a step has brought to sequences that are still here. Only those are compared in
+        which all rows generate, and all for these."""
         if not self.accepted:
             return
-        for drawn in result.rows:
-            self._count(drawn)
-        if plan.rows and all(row.length == 1 and row.draws for row in plan.rows):
-            tokens = sum(len(drawn.token_ids) for drawn in result.rows)
-            self._choice(len(plan.rows)).learn(plan.limit, tokens, result.seconds)
+        for one in drawn:
+            self._count(one)
+        generate = all(row.length == 1 and row.draws for row in plan.rows)
+        if drawn and generate and len(drawn) == len(plan.rows):
+            tokens = sum(len(one.token_ids) for one in drawn)
+            self._choice(len(drawn)).learn(plan.limit, tokens, seconds)
 
     def _count(self, drawn: Sampled) -> None:
         self.rows += drawn.drafts > 0

@@ -15,8 +15,11 @@ from octavo.core.sequence import RequestState, Sequence
 def take_told(roster: Roster, told: Iterable[Told]) -> Iterator[Delta]:
     """Pass on what a step told of prompts."""
     for part in told:
-        if part.sequence_id in roster.live:
-            state = roster.live[part.sequence_id].state
+        sequence = roster.live.get(part.sequence_id)
+        if sequence is not None and part.error is not None:
+            yield from roster.end(sequence, "error", part.error)
+        elif sequence is not None:
+            state = sequence.state
             assert state.tell_from == part.start, (state.tell_from, part.start)
             state.tell_from += len(part.logprobs)
             yield Delta(
@@ -59,7 +62,7 @@ def _take(
         reason, stop = sequence.append(drawn.token_ids[taken])
         taken += 1
     if sequence.tables:
-        _settle(manager, sequence, ended=reason is not None, drafted=expected > 1)
+        _advance(manager, sequence, ended=reason is not None, drafted=expected > 1)
     if reason is not None:
         roster.finish(sequence)
     delta = Delta(
@@ -73,12 +76,12 @@ def _take(
         miss=sequence.state.miss,
         epoch=manager.cache.epoch,
         num_drafts=drawn.drafts,
-        num_accepted=drawn.accepted,
+        num_accepted=min(drawn.accepted, taken),
     )
     return [delta]
 
 
-def _settle(manager: KVManager, sequence: Sequence, ended: bool, drafted: bool) -> None:
+def _advance(manager: KVManager, sequence: Sequence, ended: bool, drafted: bool) -> None:
     """A sequence's row has drawn: drafts that were accepted are computed, and the newest token is
     if a row under way has it."""
     follows = bool(sequence.under_way) and not ended

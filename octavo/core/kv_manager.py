@@ -90,27 +90,28 @@ class KVManager:
                 return False
         if sequence.state.prompt_hit is None:
             sequence.state.miss = self.cache.explain(
-                sequence.request, sequence.prefix, matcher, hit.tokens
+                sequence.request, sequence.prefix, matcher, hit.tokens, sequence.most_hit
             )
         self._adopt(sequence, hit)
         return True
 
-    def extend(self, sequence: Sequence, upto: int, spare: int = 0) -> bool:
+    def extend(self, sequence: Sequence, upto: int) -> bool:
         """Blocks for a sequence's first `upto` tokens, of which the uncomputed ones will be
         written, and for the state after them; what slid out of windows is freed. False if there are
-        not enough besides what others have reserved, and `spare` in each group."""
+        not enough besides what others have reserved."""
         self._slide(sequence)
         block, inside = divmod(sequence.num_computed, self.block_size)
         shared = [g for g in self._attention if self._is_shared(g, sequence, block, inside)]
-        missing = max(0, -(-upto // self.block_size) - self._num_blocks(sequence))
-        if (missing or shared) and not self._are_free(sequence, missing, shared, spare):
+        if not self._grow(sequence, upto, shared):
             return False
         for g in shared:
             self._copy(g, sequence, block)
-        for g in self._attention if missing else ():
-            sequence.tables[g].extend(self._pool_of[g].allocate(missing))
         self.states.extend(sequence)
         return True
+
+    def extend_for_drafts(self, sequence: Sequence, upto: int) -> bool:
+        """Blocks for drafts behind a row that `extend` was called for: up to token `upto`."""
+        return self._grow(sequence, upto, ())
 
     def trim(self, sequence: Sequence) -> None:
         """Take back the blocks of drafts that were not accepted."""
@@ -275,14 +276,24 @@ class KVManager:
             if held != NULL_BLOCK:
                 self.cache.publish(g, sequence.prefix, block, held, length)
 
-    def _are_free(self, sequence: Sequence, missing: int, shared: Several[int], spare: int) -> bool:
+    def _grow(self, sequence: Sequence, upto: int, shared: Several[int]) -> bool:
+        """Blocks up to token `upto`; False, with nothing changed, if there are not as many, and one
+        more for each group that must copy one."""
+        missing = max(0, -(-upto // self.block_size) - self._num_blocks(sequence))
+        if (missing or shared) and not self._are_free(sequence, missing, shared):
+            return False
+        for g in self._attention if missing else ():
+            sequence.tables[g].extend(self._pool_of[g].allocate(missing))
+        return True
+
+    def _are_free(self, sequence: Sequence, missing: int, shared: Several[int]) -> bool:
         """Whether every group has so many blocks besides what others have reserved, and one more
-        where it must copy one, and `spare`."""
+        where it must copy one."""
         wanted = [0] * len(self.pools)
         if not sequence.reserves:
             wanted = self._claims(s for s in self._holders.values() if s.reserves)
         for g in self._attention:
-            wanted[self._number_of[g]] += missing + (g in shared) + spare
+            wanted[self._number_of[g]] += missing + (g in shared)
         return all(n <= p.num_free for n, p in zip(wanted, self.pools, strict=True))
 
     def _slide(self, sequence: Sequence) -> None:

@@ -3,98 +3,120 @@ not who comes first, or gives way."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from octavo.base.plan import NewSequence, Row, StepPlan
 from octavo.core.kv_manager import KVManager
 from octavo.core.sequence import Sequence
 
-MOST_TOLD = 64  # prompt positions of which a step tells logprobs: each takes a row of logits
+# Tokens of a step whose logits are wanted besides those that one token of each sequence is drawn
+# from, at most: each takes a row as wide as the vocabulary.
+MOST_TOLD = 64  # prompt positions
+MOST_DRAFTS = 256
+
+
+@dataclass(frozen=True, slots=True)
+class _Part:
+    """A row that has blocks for its tokens."""
+
+    sequence: Sequence
+    start: int
+    length: int
+    end: int  # of its blocks' tokens
+    follows: bool
+    draws: tuple[int, ...]
+    tells: tuple[int, int]
 
 
 class PlanBuilder:
-    """Adds rows to a step.
+    """Adds rows to a step. What they leave of the budget and of memory is for drafts, at last.
 
     Args:
         budget: tokens that the step may compute, drafts included.
         limit: drafts that a row may have.
+        most_told: prompt positions that the step may tell of.
     """
 
-    def __init__(self, manager: KVManager, budget: int, limit: int) -> None:
-        self.rows: list[Row] = []
+    def __init__(self, manager: KVManager, budget: int, limit: int, most_told: int) -> None:
         self.budget = budget
-        self._limit = limit
+        self.limit = limit
         self._manager = manager
         self._new: list[NewSequence] = []
-        self._told = MOST_TOLD
-        self._drafts = 0  # of the row that has blocks and is not added yet
+        self._parts: list[_Part] = []
+        self._told = most_told
+
+    @property
+    def sequences(self) -> set[int]:
+        """Those that have a row, by id."""
+        return {part.sequence.sequence_id for part in self._parts}
+
+    def takes(self, sequence: Sequence) -> bool:
+        """Whether there can be a row of a sequence that waits."""
+        return self.budget > 0 and (self._told > 0 or not sequence.state.tells)
 
     def length(self, sequence: Sequence, behind: int = 0) -> int:
         """Tokens of a sequence's next row, where so many others behind it shall have one each."""
         known = max(1, sequence.num_known - sequence.num_computed)
         length = min(known, self.budget - behind)
-        if sequence.state.tell_from < sequence.state.prompt_len:
+        if sequence.state.tells:
             length = min(length, self._told)
         return self._manager.states.until(sequence, length)
 
-    def reserve(self, sequence: Sequence, length: int, behind: int = 0) -> bool:
-        """Blocks for a sequence's next row; and for drafts, if so many others still have one left
-        each. False where there are not enough."""
-        end = _end(sequence, length)
-        self._drafts = self._most_drafts(sequence, length, behind)
-        if self._drafts and self._manager.extend(sequence, end + self._drafts, spare=behind):
-            return True
-        self._drafts = 0
-        return self._manager.extend(sequence, end)
-
-    def add(self, sequence: Sequence, length: int) -> None:
-        """The row that blocks were reserved for."""
+    def add(self, sequence: Sequence, length: int) -> bool:
+        """A sequence's next row; False where blocks are missing."""
         assert length >= 1, f"sequence {sequence.sequence_id}: {length} tokens"
+        start = sequence.num_computed
+        follows = start == sequence.num_known  # the token is one that a row under way draws
+        end = sequence.num_expected if follows else start + length
+        if not self._manager.extend(sequence, end):
+            return False
         if not sequence.is_introduced:
             sequence.is_introduced = True
             self._new.append(_introduce(sequence))
-        start, follows = sequence.num_computed, _follows(sequence)
         sequence.num_computed = min(start + length, sequence.num_known)
         sequence.check()
         self._manager.publish(sequence)
-        kept, blocks = self._manager.unsent(sequence)
         draws = (sequence.child,) if follows else _draws(sequence)
         tells = _tells(sequence, start, length)
-        self.rows.append(
-            Row(
-                sequence.sequence_id,
-                start,
-                length,
-                kept,
-                blocks,
-                draws,
-                drafts=self._drafts,
-                follows=follows,
-                tells=tells,
-            )
-        )
-        if draws:
-            sequence.under_way.append(1 + self._drafts)
-        self.budget -= length + self._drafts
+        self._parts.append(_Part(sequence, start, length, end, follows, draws, tells))
+        self.budget -= length
         self._told -= tells[1] - tells[0]
+        return True
 
     def build(self, step: int, dropped: list[int]) -> StepPlan:
-        return StepPlan(step, self._new, self.rows, dropped, limit=self._limit)
+        left = min(self.budget, MOST_DRAFTS)
+        rows = []
+        for part in self._parts:
+            drafts = self._drafts(part, left)
+            left -= drafts
+            rows.append(self._row(part, drafts))
+        return StepPlan(step, self._new, rows, dropped, limit=self.limit)
 
-    def _most_drafts(self, sequence: Sequence, length: int, behind: int) -> int:
-        """That a sequence's next row may have, as far as tokens go."""
-        last = sequence.num_computed + length >= sequence.num_known
-        if not last or sequence.state.unborn or sequence.state.search:
+    def _row(self, part: _Part, drafts: int) -> Row:
+        sequence = part.sequence
+        if part.draws:
+            sequence.under_way.append(1 + drafts)
+        kept, blocks = self._manager.unsent(sequence)
+        return Row(
+            sequence.sequence_id,
+            part.start,
+            part.length,
+            kept,
+            blocks,
+            part.draws,
+            drafts=drafts,
+            follows=part.follows,
+            tells=part.tells,
+        )
+
+    def _drafts(self, part: _Part, left: int) -> int:
+        """That a row may have, as far as tokens go and blocks are there."""
+        sequence = part.sequence
+        if not part.draws or sequence.state.unborn or sequence.state.search:
             return 0
-        return max(0, min(self._limit, self.budget - behind - length, sequence.num_left - 1))
-
-
-def _follows(sequence: Sequence) -> bool:
-    """Whether the next row's token is one that a row under way draws."""
-    return sequence.num_computed == sequence.num_known
-
-
-def _end(sequence: Sequence, length: int) -> int:
-    """Tokens up to a sequence's next row's last one, at most."""
-    return sequence.num_expected if _follows(sequence) else sequence.num_computed + length
+        drafts = max(0, min(self.limit, left, sequence.num_left - 1))
+        there = drafts and self._manager.extend_for_drafts(sequence, part.end + drafts)
+        return drafts if there else 0
 
 
 def _draws(sequence: Sequence) -> tuple[int, ...]:

@@ -116,14 +116,16 @@ class PrefixCache:
             self._is_swapped if self._moves.directory is not None else None,
         )
 
-    def explain(self, request: Request, prefix: Prefix, matcher: Matcher, hit: int) -> Miss | None:
+    def explain(
+        self, request: Request, prefix: Prefix, matcher: Matcher, hit: int, most: int
+    ) -> Miss | None:
         """Why a prompt that starts was found for `hit` tokens only; None where that is all that
-        could be."""
+        could be: `most`."""
         if not self.enabled:
             return "disabled"
         run, root = prefix.run(0, prefix.block_size), self._root_of(request)
         miss = None
-        if hit < len(prefix.token_ids) - 1:
+        if hit < most:
             miss = self._misses.why(
                 request.owner,
                 run,
@@ -144,7 +146,8 @@ class PrefixCache:
 
     def named(self) -> list[tuple[int, int, str]]:
         """Pool, block and name of each full block that the swap tier lacks."""
-        named = ((*at, swap_name(*name)) for at, name in self._names.items())
+        written = (item for item in self._names.items() if self._is_written(*item[0]))
+        named = ((*at, swap_name(*name)) for at, name in written)
         return [(pool, block, name) for pool, block, name in named if not self._moves.has(name)]
 
     def _root_of(self, request: Request) -> Mapping[str, str]:
@@ -187,9 +190,14 @@ class PrefixCache:
         group, digest = self._names.pop((pool, block), (0, b""))
         if digest:
             self._misses.evicted(digest)
-            size = self._layout.pools[pool].page_bytes
-            self._moves.save(pool, block, swap_name(group, digest), size)
+            if self._is_written(pool, block):
+                size = self._layout.pools[pool].page_bytes
+                self._moves.save(pool, block, swap_name(group, digest), size)
         self.blank(pool, block)
+
+    def _is_written(self, pool: int, block: int) -> bool:
+        """Whether no step that is planned or under way has published it."""
+        return not any(block in step[pool] for step in self._fresh)
 
     def _is_swapped(self, group: int, digest: bytes) -> bool:
         return self._moves.has(swap_name(group, digest))

@@ -21,7 +21,7 @@ from octavo.core.admission import Admission
 from octavo.core.drafting import Drafting
 from octavo.core.draws import take_all, take_told
 from octavo.core.kv_manager import KVManager
-from octavo.core.plan_builder import PlanBuilder
+from octavo.core.plan_builder import MOST_TOLD, PlanBuilder
 from octavo.core.policies import QUEUE_ORDERS, VICTIMS
 from octavo.core.roster import Roster
 from octavo.core.sequence import Sequence
@@ -38,8 +38,16 @@ class Scheduler:
     this step has not come to yet.
     """
 
-    def __init__(self, settings: SchedulerSettings, manager: KVManager, drafts: int = 0) -> None:
-        """`drafts`: that a row may have, at most."""
+    def __init__(
+        self,
+        settings: SchedulerSettings,
+        manager: KVManager,
+        drafts: int = 0,
+        most_told: int = MOST_TOLD,
+    ) -> None:
+        """`drafts`: that a row may have, at most; `most_told`: prompt positions whose logprobs are
+        told by a step."""
+        self._most_told = most_told
         self._settings = settings
         self._manager = manager
         self._drafting = Drafting(drafts)
@@ -50,8 +58,6 @@ class Scheduler:
         self._roster = Roster(manager, order, most, reserve)
         self._admission = Admission(self._roster, manager, order, most, settings.watermark)
         self._steps = 0
-        # By step that is planned or under way, who began to wait for blocks in it.
-        self._begun_loading: dict[int, list[Sequence]] = {}
         self._preemptions = 0
         self._copies = 0
         self._query_tokens = 0
@@ -129,16 +135,15 @@ class Scheduler:
         """Plan one step. Advances `num_computed`, as if the step had been computed."""
         self._manager.cache.begin()
         self._steps += 1
-        self._begun_loading[self._steps] = []
         preempted = self._preemptions
         todo = [s for s in self._roster.running if s.is_ready]
         limit = self._drafting.limit(len(todo))
-        plan = PlanBuilder(self._manager, self._settings.max_num_batched_tokens, limit)
+        budget = self._settings.max_num_batched_tokens
+        plan = PlanBuilder(self._manager, budget, limit, self._most_told)
         while todo:
             sequence = todo.pop(0)
-            length = plan.length(sequence, len(todo))
-            if length and self._make_room(sequence, length, plan, todo):
-                plan.add(sequence, length)
+            if length := plan.length(sequence, len(todo)):
+                self._add(sequence, length, plan, todo)
         if self._preemptions == preempted:
             self._admit(plan)
         whole = self._manager.complete(plan.build(self._steps, self._roster.take_dropped()))
@@ -151,14 +156,14 @@ class Scheduler:
         ends its sequences with an error; of a later one that is planned no row may be computed."""
         assert plan.step == result.step, (plan.step, result.step)
         self._manager.settle(written=result.error is None)
-        begun_loading = self._begun_loading.pop(plan.step)
         for name, intact in result.loaded:
             sequence = self._manager.loaded(name, intact)
             if sequence is not None and sequence.is_spoilt:
                 self._retry(sequence)
         if result.error is not None:
-            return self._fail(plan, result.error, begun_loading)
-        self._drafting.learn(plan, result)
+            return self._fail(plan, result.error)
+        live = [drawn for drawn in result.rows if drawn.sequence_id in self._roster.live]
+        self._drafting.learn(plan, live, result.seconds)
         return [
             *take_told(self._roster, result.told),
             *take_all(self._roster, self._manager, result.rows),
@@ -192,14 +197,17 @@ class Scheduler:
 
     # ---- planning ----
 
-    def _make_room(
+    def _add(
         self, sequence: Sequence, length: int, plan: PlanBuilder, todo: list[Sequence]
-    ) -> bool:
-        """Find blocks for a running sequence, at the cost of one that has no row yet; False if that
-        is the sequence itself."""
-        while not plan.reserve(sequence, length, len(todo)):
-            scheduled = {row.sequence_id for row in plan.rows}
-            others = [s for s in self._roster.running if s.sequence_id not in scheduled]
+    ) -> None:
+        """Give a running sequence a row. Room for it is taken from one that has no row yet, which
+        may be itself; but where drafts under way have room it waits for that, and there are no
+        more drafts."""
+        while not plan.add(sequence, length):
+            if any(sum(s.under_way) > len(s.under_way) for s in self._roster.running):
+                plan.limit = 0
+                return
+            others = [s for s in self._roster.running if s.sequence_id not in plan.sequences]
             victim = self._victim.pick(
                 [s for s in others if not s.reserves] or others, self._manager.lost
             )
@@ -207,27 +215,23 @@ class Scheduler:
             if victim is sequence:
                 left = self._roster.running or self._manager.is_loading
                 assert left, "the pool cannot hold one sequence; the door let it in"
-                return False
+                return
             if victim in todo:
                 todo.remove(victim)
-        return True
 
     def _admit(self, plan: PlanBuilder) -> None:
         """Start waiting sequences in order, each only if memory for it is free."""
-        while self._roster.waiting and plan.budget > 0:
+        while self._roster.waiting:
             sequence = self._admission.next()
-            if sequence is None or not self._find_room(sequence):
+            if sequence is None or not plan.takes(sequence) or not self._find_room(sequence):
                 return
             self._roster.waiting.first(1)[0].times_passed += 1  # or its own, which counts no more
             self._roster.waiting.remove(sequence)
             self._roster.run(sequence)
             self._count_hit(sequence)
-            if sequence.num_loading:
-                self._begun_loading[self._steps].append(sequence)
-            elif length := plan.length(sequence):
-                there = plan.reserve(sequence, length)
+            if not sequence.num_loading:
+                there = plan.add(sequence, plan.length(sequence))
                 assert there, "admission promised these blocks"
-                plan.add(sequence, length)
 
     def _find_room(self, sequence: Sequence) -> bool:
         """Admit a waiting sequence, at the cost of those in its way, if there are any."""
@@ -264,11 +268,8 @@ class Scheduler:
             self._preemptions,
         )
 
-    def _fail(self, plan: StepPlan, why: str, begun_loading: list[Sequence]) -> list[Delta]:
-        """What a failed step should have written may be awaited or found by others."""
-        for sequence in begun_loading:
-            if sequence.tables:
-                self._roster.suspend(sequence, written=False)
+    def _fail(self, plan: StepPlan, why: str) -> list[Delta]:
+        """What a failed step should have written may be held or awaited by everybody else."""
         deltas = [
             delta
             for row in plan.rows
@@ -277,9 +278,8 @@ class Scheduler:
                 self._roster.live[row.sequence_id], "error", why, written=False
             )
         ]
-        if plan.step < self._steps:
-            for sequence in list(self._roster.running):
-                self._roster.suspend(sequence, written=False)
+        for sequence in list(self._roster.running):
+            self._roster.suspend(sequence, written=False)
         return deltas
 
     def _end_prompts(self, plan: StepPlan) -> Iterator[Delta]:

@@ -42,6 +42,11 @@ class RequestState:
         return len(self.request.prompt_token_ids)
 
     @property
+    def tells(self) -> bool:
+        """Whether logprobs of prompt tokens are still to be told."""
+        return self.tell_from < self.prompt_len
+
+    @property
     def final_len(self) -> int:
         """Tokens of each sequence at its end, at most."""
         assert self.request.params.max_tokens is not None, "the door left it open"
@@ -108,7 +113,7 @@ class Sequence:
         state = self.state
         if self.request.params.skip_reading_prefix_cache and not state.has_begun:
             return 0
-        if state.tell_from < state.prompt_len:
+        if state.tells:
             return min(self.num_known, state.tell_from) - 1
         return self.num_known - 1
 

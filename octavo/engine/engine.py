@@ -35,6 +35,7 @@ class _Step:
     """On its way from plan to update."""
 
     plan: StepPlan
+    is_sent: bool = False
     ticket: Any = None
     result: StepResult | None = None
 
@@ -92,7 +93,7 @@ class Engine:
         try:
             for one in before:
                 self._finish(one)
-            step.ticket = self._executor.submit(step.plan)
+            self._send(step)
             if not self._ahead or not step.plan.rows:
                 self._finish(step)
         except BaseException:  # Ctrl-C: no step has written what its plan says
@@ -146,19 +147,23 @@ class Engine:
         """Forget all cached KV; False, with nothing changed, where a request holds some."""
         emptied = self._scheduler.reset_prefix_cache()
         if emptied and not self.is_asleep:
-            self._settle()
+            self._drain()
         return emptied
 
     def close(self) -> None:
         """End what works besides; nothing may be asked any more."""
         self._executor.close(self._scheduler.unsaved())
 
+    def _send(self, step: _Step) -> None:
+        step.is_sent = True
+        step.ticket = self._executor.submit(step.plan)
+
     def _finish(self, step: _Step) -> None:
         step.result = self._executor.finish(step.ticket)
         if step.result.error is not None:  # what is planned behind it rests on it
             self._update()
             for later in self._steps:
-                later.plan = msgspec.structs.replace(later.plan, new=[], rows=[])
+                later.plan = _without_rows(later.plan)
 
     def _update(self) -> None:
         """Tell the scheduler of steps that have ended."""
@@ -169,6 +174,9 @@ class Engine:
 
     def _interrupt(self) -> None:
         for step in self._steps:
+            if not step.is_sent:  # what it moves, and who has gone, must be known
+                step.plan = _without_rows(step.plan)
+                self._send(step)
             step.result = step.result or StepResult(step.plan.step, [], error="interrupted")
         self._update()
 
@@ -190,11 +198,16 @@ class Engine:
         elif in_flight == "abort":
             self._outbox += self._scheduler.abort_begun()
         self._scheduler.suspend()
-        self._settle()
+        self._drain()
 
-    def _settle(self) -> None:
+    def _drain(self) -> None:
         """Have the swap tier follow, and wait for what comes back from it."""
         with self._scheduler.admitting("nobody"):
             self._outbox = self.step()
             while self._scheduler.is_loading:
                 self._outbox = self.step()
+
+
+def _without_rows(plan: StepPlan) -> StepPlan:
+    """What is left of a plan whose rows cannot be computed."""
+    return msgspec.structs.replace(plan, new=[], rows=[])

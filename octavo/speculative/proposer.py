@@ -30,13 +30,3 @@ class Proposer(Protocol):
     def forget(self, sequence_ids: Collection[int]) -> None:
         """Sequences that have ended, or lost their blocks; some were never seen. Ids do not come
         again."""
-
-
-class NoProposer:
-    """Guesses nothing."""
-
-    def propose(self, rows: Sequence[DraftRow]) -> list[Sequence[int]]:
-        return [()] * len(rows)
-
-    def forget(self, sequence_ids: Collection[int]) -> None:
-        pass

@@ -188,7 +188,6 @@ def _sampled(wanted: Wanted, child: int, drawn: Sequence[Drawn]) -> Sampled:
         [one.token_id for one in taken],
         logprobs or None,
         drafts=len(wanted.drafts),
-        accepted=len(taken) - 1,
     )
 
 
@@ -202,5 +201,8 @@ def _accepted(drafts: Iterable[int], drawn: Sequence[Drawn]) -> Iterator[Drawn]:
 
 
 def _told(wanted: Wanted, given: Sequence[Drawn]) -> Told:
+    errors = [one.error for one in given if one.error is not None]
+    if errors:
+        return Told(wanted.sequence_id, wanted.start, [], errors[0])
     logprobs: list[TokenLogprobs] = [one.logprobs for one in given if one.logprobs is not None]
     return Told(wanted.sequence_id, wanted.start, logprobs)

@@ -156,7 +156,7 @@ class World:
         self.pace = pace  # how likely the next load ends in a step
         self.rng = random.Random(0)
         self.num_loaded = self.num_spoilt = 0
-        self.scheduler = Scheduler(self.settings, self.manager, drafts)
+        self.scheduler = Scheduler(self.settings, self.manager, drafts, most_told=5)
         self.known: dict[int, list[int]] = {}  # the worker's copy of each sequence's tokens
         self.tables: dict[int, list[list[int]]] = {}
         self.reached: dict[int, int] = {}  # tokens computed since the sequence was introduced
@@ -248,7 +248,7 @@ class World:
         if not width:
             accepted = self.drafted.get(sid, [])
             tried = self.tried.get(sid, 0)
-            return Sampled(sid, child, [*accepted, token], None, None, tried, len(accepted))
+            return Sampled(sid, child, [*accepted, token], drafts=tried)
         told = likeliest(self.known[sid], width)
         return Sampled(sid, child, [told.token_id], [told])
 

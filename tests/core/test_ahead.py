@@ -9,7 +9,7 @@ import random
 import pytest
 from core_worlds import EOS, World, generated, layout, request
 
-from octavo.base.plan import Row, Sampled, StepPlan, StepResult
+from octavo.base.plan import Row, Sampled, StepPlan, Told
 from octavo.base.repetition import RepetitionDetection
 from octavo.core.drafting import MOST_RETRY_STEPS, Drafting
 
@@ -110,7 +110,7 @@ def learn(drafting: Drafting, limit: int, rows: int, tokens: int, seconds: float
     plan_rows = [Row(i, 5, 1, 0, [], (0,), drafts=limit) for i in range(rows)]
     drawn = [Sampled(i, 0, [1] * (tokens // rows), drafts=limit) for i in range(rows)]
     plan = StepPlan(1, [], plan_rows, [], limit=limit)
-    drafting.learn(plan, StepResult(1, drawn, seconds=seconds))
+    drafting.learn(plan, drawn, seconds)
 
 
 def shares(drafting: Drafting, rows: int, gain: float, steps: int = 4000) -> dict[int, float]:
@@ -142,3 +142,90 @@ def test_numbers_of_rows_are_judged_apart_and_a_loser_comes_back():
 
 def test_without_drafts_there_is_no_choice():
     assert {Drafting(0).limit(rows) for rows in range(40)} == {0}
+
+
+def test_what_a_failed_step_should_have_written_is_not_kept_in_the_swap_tier():
+    """Its sequence has gone, and the next plan evicts the blocks."""
+    world = World(
+        layout(6, 4, "one", 64),
+        swap=10_000,
+        ahead=True,
+        max_num_seqs=4,
+        max_num_batched_tokens=64,
+    )
+    world.add(request("a", [1] * 12, 4))
+    world.step()
+    world.scheduler.abort("a")
+    world.finished["a"][0] = "abort"
+    world.add(request("b", [2] * 23, 1))  # needs all blocks
+    world.step(fails=True)
+    assert not world.saved
+    world.drain()
+    world.add(request("c", [1] * 12, 2))
+    world.drain()
+    assert world.finished["c"] == {0: "length"}
+
+
+def test_a_request_that_can_tell_nothing_yet_holds_nothing():
+    """One before it takes all that a step may tell; the step fails, and gives garbage to nobody."""
+    world = World(layout(100), max_num_seqs=4, max_num_batched_tokens=512)
+    world.add(request("writes", [1] * 40, 2))
+    world.add(request("tells", [2] * 100, 2, {"prompt_logprobs": 0}))
+    told = {"prompt_logprobs": 0, "prompt_logprob_start": 41}
+    world.add(request("waits", [1] * 60, 2, told))
+    plan = world.plan()
+    assert len(plan.rows) == 2
+    assert world.scheduler.stats().waiting == 1
+    world.spoil(plan)
+    world.fail(plan)
+    world.drain()
+    assert world.finished["waits"] == {0: "length"}
+
+
+def test_a_prompt_that_cannot_be_told_ends_its_request_alone():
+    world = World(layout(100), max_num_seqs=4, max_num_batched_tokens=64)
+    world.add(request("bad", [1] * 9, 5, {"prompt_logprobs": 0}))
+    world.add(request("good", [2] * 9, 5))
+    plan = world.plan()
+    result = world.draw(plan, [7])
+    result.told[:] = [Told(0, 1, [], "NaN")]
+    deltas = world.scheduler.update(plan, result)
+    assert [(d.request_id, d.finish_reason, d.error) for d in deltas] == [
+        ("bad", "error", "NaN"),
+        ("good", None, None),
+    ]
+    world.check()
+
+
+def test_drafts_take_only_what_nobody_else_wants():
+    """A newcomer starts as soon as without them, and nobody is preempted."""
+    for drafts in (0, 8):
+        world = ModelWorld(
+            layout(16, 4, "one", 64), drafts=drafts, max_num_seqs=4, max_num_batched_tokens=64
+        )
+        world.add(request("old", [1] * 20, 8))
+        world.step()
+        world.add(request("new", [2] * 38, 2))
+        plan = world.plan()
+        assert plan.new, "it waits"
+        world.finish(plan, [7])
+        world.drain()
+        assert world.scheduler.stats().preemptions_total == 0
+
+
+@pytest.mark.parametrize(
+    "params",
+    [
+        {},
+        {"prompt_logprobs": 0},
+        {"prompt_logprobs": 0, "prompt_logprob_start": 9},
+        {"skip_reading_prefix_cache": True},
+    ],
+)
+def test_what_is_not_looked_for_is_not_missed(params):
+    world = World(layout(60), max_num_seqs=4, max_num_batched_tokens=512)
+    for name in ("first", "again"):
+        world.add(request(name, [1] * 21, 2, params))
+        [sequence] = world.scheduler._roster.live.values()
+        world.drain()
+    assert sequence.state.miss is None

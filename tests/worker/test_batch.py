@@ -129,10 +129,10 @@ def check(batch, plan, known, tables, drafts):
 def test_drafts_are_taken_while_they_are_what_is_drawn():
     wanted = Wanted(7, 0, [4, 5, 6], 10, 4)
     drawn = [Drawn(4), Drawn(5), Drawn(9), Drawn(6)]
-    assert _sampled(wanted, 0, drawn) == Sampled(7, 0, [4, 5, 9], drafts=3, accepted=2)
+    assert _sampled(wanted, 0, drawn) == Sampled(7, 0, [4, 5, 9], drafts=3)
     assert _sampled(wanted, 0, [Drawn(8), *drawn[1:]]) == Sampled(7, 0, [8], drafts=3)
     all_right = [Drawn(4), Drawn(5), Drawn(6), Drawn(1)]
-    assert _sampled(wanted, 0, all_right) == Sampled(7, 0, [4, 5, 6, 1], drafts=3, accepted=3)
+    assert _sampled(wanted, 0, all_right) == Sampled(7, 0, [4, 5, 6, 1], drafts=3)
 
 
 def test_an_error_behind_drafts_waits_until_nothing_is_before_it():
