@@ -205,7 +205,7 @@ def test_drafts_take_only_what_nobody_else_wants():
         )
         world.add(request("old", [1] * 20, 8))
         world.step()
-        world.add(request("new", [2] * 38, 2))
+        world.add(request("new", [2] * 34, 2))
         plan = world.plan()
         assert plan.new, "it waits"
         world.finish(plan, [7])
