@@ -75,6 +75,7 @@ class Drafting:
     """
 
     def __init__(self, most: int) -> None:
+        self.most = most
         self.rows = 0  # with drafts
         self.tokens = 0  # drafts
         self.accepted = [0] * most  # by position
@@ -83,13 +84,11 @@ class Drafting:
 
     def limit(self, rows: int) -> int:
         """For a step in which so many sequences go on."""
-        return self._choice(rows).limit() if self.accepted else 0
+        return self._choice(rows).limit() if self.most else 0
 
     def learn(self, plan: StepPlan, drawn: Sequence[Sampled], seconds: float) -> None:
         """What a step has brought to sequences that are still here. Only those are compared in
         which all rows generate, and all for these."""
-        if not self.accepted:
-            return
         for one in drawn:
             self._count(one)
         generate = all(row.length == 1 and row.draws for row in plan.rows)

@@ -61,7 +61,7 @@ def _take(
     while taken < len(drawn.token_ids) and reason is None:
         reason, stop = sequence.append(drawn.token_ids[taken])
         taken += 1
-    if sequence.tables:
+    if sequence.tables and (expected > 1 or sequence.under_way):
         _advance(manager, sequence, ended=reason is not None, drafted=expected > 1)
     if reason is not None:
         roster.finish(sequence)

@@ -3,7 +3,7 @@ not who comes first, or gives way."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import msgspec
 
 from octavo.base.plan import NewSequence, Row, StepPlan
 from octavo.core.kv_manager import KVManager
@@ -15,8 +15,7 @@ MOST_TOLD = 64  # prompt positions
 MOST_DRAFTS = 256
 
 
-@dataclass(frozen=True, slots=True)
-class _Part:
+class _Part(msgspec.Struct, frozen=True, eq=False):
     """A row that has blocks for its tokens."""
 
     sequence: Sequence
@@ -84,10 +83,10 @@ class PlanBuilder:
         return True
 
     def build(self, step: int, dropped: list[int]) -> StepPlan:
-        left = min(self.budget, MOST_DRAFTS)
+        left = min(self.budget, MOST_DRAFTS) if self.limit else 0
         rows = []
         for part in self._parts:
-            drafts = self._drafts(part, left)
+            drafts = self._drafts(part, left) if left > 0 else 0
             left -= drafts
             rows.append(self._row(part, drafts))
         return StepPlan(step, self._new, rows, dropped, limit=self.limit)
@@ -114,8 +113,8 @@ class PlanBuilder:
         sequence = part.sequence
         if not part.draws or sequence.state.unborn or sequence.state.search:
             return 0
-        drafts = max(0, min(self.limit, left, sequence.num_left - 1))
-        there = drafts and self._manager.extend_for_drafts(sequence, part.end + drafts)
+        drafts = min(self.limit, left, sequence.num_left - 1)
+        there = drafts > 0 and self._manager.extend_for_drafts(sequence, part.end + drafts)
         return drafts if there else 0
 
 
@@ -131,6 +130,8 @@ def _draws(sequence: Sequence) -> tuple[int, ...]:
 
 def _tells(sequence: Sequence, start: int, length: int) -> tuple[int, int]:
     """Prompt positions: the logits of each token tell of the next one."""
+    if not sequence.state.tells:
+        return 0, 0
     first = max(sequence.state.tell_from, start + 1)
     end = min(start + length + 1, sequence.state.prompt_len)
     return (first, end) if first < end else (0, 0)

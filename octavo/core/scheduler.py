@@ -162,8 +162,9 @@ class Scheduler:
                 self._retry(sequence)
         if result.error is not None:
             return self._fail(plan, result.error)
-        live = [drawn for drawn in result.rows if drawn.sequence_id in self._roster.live]
-        self._drafting.learn(plan, live, result.seconds)
+        if self._drafting.most:
+            live = [drawn for drawn in result.rows if drawn.sequence_id in self._roster.live]
+            self._drafting.learn(plan, live, result.seconds)
         return [
             *take_told(self._roster, result.told),
             *take_all(self._roster, self._manager, result.rows),
@@ -285,7 +286,7 @@ class Scheduler:
     def _end_prompts(self, plan: StepPlan) -> Iterator[Delta]:
         """Requests for nothing but their prompt have ended where that is computed."""
         for row in plan.rows:
-            sequence = self._roster.live.get(row.sequence_id)
+            sequence = None if row.draws else self._roster.live.get(row.sequence_id)
             if sequence is not None and row.start + row.length == sequence.state.final_len:
                 yield from self._roster.end(sequence, "length")
 

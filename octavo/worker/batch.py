@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+import msgspec
 import numpy as np
 
 from octavo.attention.batch import AttentionBatch
@@ -20,8 +21,7 @@ from octavo.speculative.proposer import DraftRow
 from octavo.worker.states import SequenceState, States
 
 
-@dataclass(frozen=True, slots=True)
-class Wanted:
+class Wanted(msgspec.Struct, frozen=True, eq=False):
     """What consecutive draws are for: the next tokens of a child, or told of a prompt."""
 
     sequence_id: int
@@ -143,11 +143,8 @@ def _draft_row(row: Row, state: SequenceState) -> DraftRow:
 def _chosen(wanted: Sequence[Wanted], first: dict[int, int]) -> np.ndarray:
     """[S]: a position's logits are those of the token before it. `first`: by sequence, an
     index less its position."""
-    if not wanted:
-        return np.empty(0, dtype=np.int64)
-    return np.concatenate(
-        [first[w.sequence_id] + w.start - 1 + np.arange(w.count, dtype=np.int64) for w in wanted]
-    )
+    firsts = ((first[part.sequence_id] + part.start - 1, part.count) for part in wanted)
+    return np.array([at + i for at, count in firsts for i in range(count)], dtype=np.int64)
 
 
 def _tables(held: list[np.ndarray]) -> np.ndarray:
