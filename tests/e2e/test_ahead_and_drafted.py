@@ -94,13 +94,13 @@ def check_blocks_are_free(llm: LLM) -> None:
 
 @pytest.mark.parametrize("way", sorted(WAYS))
 def test_answers_are_the_same(folder, plain, way):
-    asked = requests(200)
+    asked = requests(200)[: 200 if way in ("ngram", "both") else 50]
     llm = load(folder, **WAYS[way])
-    assert answers(llm, asked) == plain(200)
+    assert answers(llm, asked) == plain(200)[: len(asked)]
     assert answers(llm, asked[:30]) == plain(200)[:30]  # warm
     check_blocks_are_free(llm)
     if "speculation" in WAYS[way]:
-        assert llm.stats.accepted_tokens_total > 100
+        assert llm.stats.accepted_tokens_total > 50
         assert llm.stats.draft_tokens_total > llm.stats.accepted_tokens_total
 
 
