@@ -208,7 +208,8 @@ class Scheduler:
             if any(sum(s.under_way) > len(s.under_way) for s in self._roster.running):
                 plan.limit = 0
                 return
-            others = [s for s in self._roster.running if s.sequence_id not in plan.sequences]
+            scheduled = plan.sequences
+            others = [s for s in self._roster.running if s.sequence_id not in scheduled]
             victim = self._victim.pick(
                 [s for s in others if not s.reserves] or others, self._manager.lost
             )
