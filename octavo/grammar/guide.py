@@ -7,6 +7,7 @@ a guide knows follows from the tokens it took: who is computed again comes to th
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from copy import copy
 from typing import NamedTuple
 
 import numpy as np
@@ -59,6 +60,12 @@ class Guide:
     def is_whole(self) -> bool | None:
         """The answer so far is all that its grammar asks for; None where it has none."""
         return None if self._matcher is None else self._ended or self._matcher.is_whole
+
+    def copy(self) -> Guide:
+        """One that goes its own way from here."""
+        other = copy(self)
+        other._matcher = None if self._matcher is None else self._matcher.copy()
+        return other
 
     def masks(self, drafts: Sequence[int]) -> list[Mask | None]:
         """Which tokens may be drawn next, and behind each of `drafts`; None: any. Behind one that

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from octavo.grammar.rules import Grammar
-from octavo.grammar.vocabulary import Vocabulary
 
 Mask = NDArray[np.int32]  # a bit for each token, the lowest first: it may come next
 
@@ -45,4 +43,10 @@ class Compiled(Protocol):
         """At the beginning of an answer."""
 
 
-Compiler = Callable[[Grammar, Vocabulary], Compiled]  # may raise RequestError
+class Backend(Protocol):
+    """Makes grammars ready for one vocabulary. Threads may share it."""
+
+    def compile(self, grammar: Grammar) -> Compiled:
+        """Raises:
+        RequestError: the grammar is too complex.
+        """

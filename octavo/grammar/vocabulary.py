@@ -21,6 +21,11 @@ class Vocabulary:
         return (len(self.tokens) + 31) // 32
 
     @cached_property
+    def named(self) -> dict[str, int]:
+        """Special tokens by their names."""
+        return {self.tokens[i].decode(errors="replace"): i for i in self.special_ids}
+
+    @cached_property
     def ids(self) -> dict[bytes, int]:
         """The first token of each spelling that text may have."""
         found: dict[bytes, int] = {}
