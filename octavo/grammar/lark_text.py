@@ -18,9 +18,7 @@ class _Writer:
         self._terminals: dict[Regex, str] = {}
         self._names = {name: f"r{i}" for i, name in enumerate(grammar.rules)}
         rules = [f"start: {self._node(grammar.start)}"]
-        rules += [
-            f"{self._names[name]}: {self._node(node)}" for name, node in grammar.rules.items()
-        ]
+        rules += [f"{self._names[name]}: {self._node(node)}" for name, node in grammar.rules.items()]
         terminals = [f"{name}: {regex_text(regex)}" for regex, name in self._terminals.items()]
         self.text = "\n".join([*rules, *terminals, ""])
 
