@@ -228,9 +228,9 @@ class Completion:
             name = next(iter(waiting))
             del waiting[name]
             part = self._rules[name]
-            before = part.cost
+            before = _price(part)
             self._set_costs(part)
-            if part.cost < before:
+            if _price(part) < before:
                 waiting.update(dict.fromkeys(users[name]))
 
     def _set_costs(self, part: _Part) -> None:
@@ -246,8 +246,8 @@ class Completion:
             rule = self._rules[node.name]
             part.cost, part.pieces = rule.cost, rule.pieces
         elif isinstance(node, Choice):
-            best = min(part.parts, key=lambda child: child.cost, default=None)
-            if best is not None and best.cost < part.cost:
+            best = min(part.parts, key=_price, default=part)
+            if _price(best) < _price(part):
                 part.cost, part.pieces = best.cost, best.pieces
         elif isinstance(node, Repeat):
             part.cost = min(IMPOSSIBLE, node.least * part.parts[0].cost)
@@ -275,6 +275,12 @@ _THE_END.may_end = True
 def _cost(pair: Pair) -> int:
     state, frame = pair
     return state.cost + (frame.cost if frame is not None else 0)
+
+
+def _price(part: _Part) -> tuple[int, int]:
+    """What is compared: of equal costs, fewer bytes are often fewer tokens, side by side with
+    others."""
+    return part.cost, sum(len(piece) for piece in part.pieces if isinstance(piece, bytes))
 
 
 def _cost_left(part: _Part, count: int) -> int:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from octavo.grammar.regex import ANY_TEXT, UNICODE, Kind, Range, Regex
+from octavo.grammar.regex import ANY_TEXT, Kind, Range, Regex
 from octavo.grammar.rules import Choice, Grammar, Lexeme, Node, Ref, Repeat, Seq, TokenLexeme
+from octavo.grammar.utf8 import UNICODE
 
 _PLAIN_IN_SETS = frozenset(b"0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ_")
 
@@ -18,7 +19,9 @@ class _Writer:
         self._terminals: dict[Regex, str] = {}
         self._names = {name: f"r{i}" for i, name in enumerate(grammar.rules)}
         rules = [f"start: {self._node(grammar.start)}"]
-        rules += [f"{self._names[name]}: {self._node(node)}" for name, node in grammar.rules.items()]
+        rules += [
+            f"{self._names[name]}: {self._node(node)}" for name, node in grammar.rules.items()
+        ]
         terminals = [f"{name}: {regex_text(regex)}" for regex, name in self._terminals.items()]
         self.text = "\n".join([*rules, *terminals, ""])
 

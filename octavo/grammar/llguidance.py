@@ -1,4 +1,4 @@
-"""Matchers of the llguidance library: an Earley parser over lexemes that regex derivatives match."""
+"""Matchers of the llguidance library: an Earley parser over lexemes."""
 
 from __future__ import annotations
 

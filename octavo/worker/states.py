@@ -54,8 +54,9 @@ class SequenceState:
         self.logprobs = new.logprobs
         self.controls = Controls(new.params, new.stop_ids)
         self.guide = guide  # of a structure
-        for token in new.token_ids[new.prompt_len :] if guide is not None else ():
-            guide.take(token)
+        if guide is not None:
+            for token in new.token_ids[new.prompt_len :]:
+                guide.take(token)
 
 
 class States:
