@@ -58,6 +58,11 @@ class ModelSettings:
         "smollm2", "short name, folder in Hugging Face layout, .gguf file, or hub id"
     )
     tokenizer: str | None = option(None, "folder or file of another tokenizer")
+    structured_outputs_backend: str = option(
+        "llguidance",
+        "who tells which tokens a structure allows",
+        choices=("llguidance", "xgrammar"),
+    )
     dtype: str = option(
         "auto",
         "of weights that are in no block format, and of the KV cache unless told",

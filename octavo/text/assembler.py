@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import msgspec
 
-from octavo.base.output import Delta, FinishReason
+from octavo.base.output import Delta, FinishReason, Structured
 from octavo.base.plan import TokenLogprobs
 from octavo.base.request import Request
 from octavo.text.detokenizer import Detokenizer
@@ -34,6 +34,7 @@ class TextDelta(msgspec.Struct, frozen=True, kw_only=True):
     prompt_logprobs: list[TokenLogprobs] | None = None
     num_drafts: int = 0
     num_accepted: int = 0  # of token_ids
+    structured: Structured | None = None
     cut: bool = False  # a stop string ended it, the engine still runs: abort the request there
 
 
@@ -88,6 +89,7 @@ class Assembler:
             logprobs=None if delta.logprobs is None else delta.logprobs[:count],
             finish_reason="stop",
             stop_reason=self._stops.hit,
+            structured=None,
             cut=delta.finish_reason is None,
         )
 
@@ -145,4 +147,5 @@ def _text_delta(delta: Delta, text: str) -> TextDelta:
         prompt_logprobs=delta.prompt_logprobs,
         num_drafts=delta.num_drafts,
         num_accepted=min(delta.num_accepted, len(delta.token_ids)),
+        structured=delta.structured,
     )
