@@ -58,6 +58,7 @@ class ChatTemplate:
             self._template = _environment().from_string(source)
         except TemplateSyntaxError as error:
             raise ModelError(f"chat template, line {error.lineno}: {error.message}") from error
+        self.source = source
         self._special_tokens = dict(special_tokens)
         self._shows_strings = self._shows(_PROBE)
         self._shows_parts = self._shows([{"type": "text", "text": _PROBE}])
