@@ -77,12 +77,15 @@ class Description(msgspec.Struct, frozen=True, kw_only=True):
     reasoning: tuple[str, str] | None = THINK  # around it
     reopens: bool = False  # reasoning may begin again, later
     silent: tuple[str, ...] = ()  # literals between parts, that are no text
+    resumes: str = ""  # what follows a block of reasoning, where something must
+    answers: str = ""  # what opens the answer proper, where something must
     ids: str = ""  # see `call_id`
 
     @property
     def literals(self) -> list[str]:
         own = [literal for calls in self.calls for literal in calls.literals]
-        return [literal for literal in (*own, *(self.reasoning or ()), *self.silent) if literal]
+        own += [*(self.reasoning or ()), *self.silent, self.resumes, self.answers]
+        return [literal for literal in own if literal]
 
     def mapped(self, spell: Callable[[str], str]) -> Description:
         """With other spellings of its literals."""
@@ -91,4 +94,6 @@ class Description(msgspec.Struct, frozen=True, kw_only=True):
             calls=tuple(one.mapped(spell) for one in self.calls),
             reasoning=self.reasoning and (spell(self.reasoning[0]), spell(self.reasoning[1])),
             silent=tuple(map(spell, self.silent)),
+            resumes=spell(self.resumes),
+            answers=spell(self.answers),
         )

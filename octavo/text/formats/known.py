@@ -206,6 +206,8 @@ HARMONY = Description(
     calls=_HARMONY_CALLS,
     reasoning=("<|channel|>analysis<|message|>", "<|end|>"),
     reopens=True,
+    resumes="<|start|>assistant",
+    answers="<|channel|>final<|message|>",
     silent=(
         "<|start|>assistant",
         "<|channel|>final<|message|>",

@@ -11,6 +11,7 @@ from octavo.text.assembler import TextDelta
 from octavo.text.formats.calls import NewId
 from octavo.text.formats.description import Description
 from octavo.text.formats.events import Event, call_id, merged
+from octavo.text.formats.grammar import grammar_text
 from octavo.text.formats.machine import Machine
 from octavo.text.formats.marks import MarkedText, Marks
 from octavo.text.tokenizer import Tokenizer
@@ -82,6 +83,25 @@ class OutputFormat:
         schemas = dict(map(_function, () if self.tools_refused else tools or ()))
         return OutputParser(
             self._marks, lambda show: Machine(self._bound, schemas, state, show, ids)
+        )
+
+    def grammar(
+        self, tools: Sequence[Tool], choice: str | Mapping[str, Any], parallel: bool = True
+    ) -> str:
+        """Grammar text of an answer that calls `tools` rightly.
+
+        `choice` as in a request: "auto" also allows an answer in text, "required" does not, and a
+        named function is called once. Unless `parallel`, there is at most one call.
+
+        Raises:
+            RequestError: the format cannot hold to a tool's parameters.
+        """
+        found = list(map(_function, tools))
+        if not isinstance(choice, str):
+            name = choice["function"]["name"]
+            found, parallel = [tool for tool in found if tool[0] == name], False
+        return grammar_text(
+            self._bound, self._marks, found, text=choice == "auto", parallel=parallel
         )
 
     def thinking(self, prompt: str | Sequence[int], budget: int | None = None) -> Thinking | None:
