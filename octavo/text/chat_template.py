@@ -11,6 +11,7 @@ import re
 import uuid
 from collections.abc import Mapping, Sequence
 from datetime import datetime
+from functools import cached_property
 from typing import Any
 
 from jinja2 import TemplateError, TemplateSyntaxError, nodes
@@ -63,6 +64,15 @@ class ChatTemplate:
         self._shows_strings = self._shows(_PROBE)
         self._shows_parts = self._shows([{"type": "text", "text": _PROBE}])
         self._call_form = form_of(self._tried)
+
+    @cached_property
+    def shows_tools(self) -> bool:
+        """Whether the model is told of tools."""
+        nothing = {"type": "object", "properties": {}}
+        function = {"name": _PROBE, "description": _PROBE, "parameters": nothing}
+        chat = [{"role": "user", "content": "?"}]
+        text = self._tried(chat, tools=[{"type": "function", "function": function}])
+        return text is not None and _PROBE in text
 
     def render(
         self,
@@ -140,10 +150,10 @@ class ChatTemplate:
         text = self._tried([{"role": "user", "content": content}]) or ""
         return _PROBE in text and "'text'" not in text and '"text"' not in text
 
-    def _tried(self, chat: Sequence[Message]) -> str | None:
+    def _tried(self, chat: Sequence[Message], **variables: Any) -> str | None:
         """None where the template refuses it."""
         try:
-            return self._run(chat, add_generation_prompt=False)
+            return self._run(chat, add_generation_prompt=False, **variables)
         except RequestError:
             return None
 
