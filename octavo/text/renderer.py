@@ -39,6 +39,13 @@ class Renderer:
         """
         return choose(self.tokenizer, self._template, *self._parsers)
 
+    @property
+    def tools_refused(self) -> str | None:
+        """Why a request cannot have tools, if it cannot."""
+        if self._template is not None and not self._template.shows_tools:
+            return "the chat template does not show them; --chat-template sets another"
+        return self.format.tools_refused
+
     def encode_chat(
         self,
         messages: Sequence[Mapping[str, Any]],

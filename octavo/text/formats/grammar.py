@@ -26,10 +26,17 @@ _FIELD_PATTERNS = {"{id}": "/[a-zA-Z0-9]{9}/", "{index}": "/[0-9]+/"}
 
 
 def grammar_text(
-    format: Description, marks: Marks, tools: Sequence[Tool], *, text: bool, parallel: bool
+    format: Description,
+    marks: Marks,
+    tools: Sequence[Tool],
+    *,
+    text: bool,
+    parallel: bool,
+    content: str | None = None,
 ) -> str:
     """Calls of `tools` as the first of the format's ways writes them: at least one, and one only
-    unless `parallel`. With `text`, an answer may also be free text, alone or before them.
+    unless `parallel`. With `text`, an answer may also be free text, alone or before them, or where
+    there is `content`, an expression of grammar text, this and no calls.
 
     Args:
         format: with its marker tokens as `marks` spells them.
@@ -37,18 +44,24 @@ def grammar_text(
     Raises:
         RequestError: the format cannot hold to a tool's parameters.
     """
-    return _Writer(format, marks, tools, parallel).grammar(text)
+    return _Writer(format, marks, tools, parallel, content).grammar(text)
 
 
 class _Writer:
     def __init__(
-        self, format: Description, marks: Marks, tools: Sequence[Tool], parallel: bool
+        self,
+        format: Description,
+        marks: Marks,
+        tools: Sequence[Tool],
+        parallel: bool,
+        content: str | None,
     ) -> None:
         self._format = format
         self._calls = format.calls[0]
         self._marks = marks
         self._tools = tools
         self._parallel = parallel
+        self._content = content
         self._values = Values(self._calls, marks)
         self._lines: list[str] = []
 
@@ -68,6 +81,8 @@ class _Writer:
     def _with_text(self) -> str:
         """Free text, which cannot begin a call, or calls, behind text where the format has that."""
         first, answers = self._calls.first, self._literal(self._format.answers)
+        if self._content is not None:
+            return f"({answers} {self._content} | {self._row()})"
         if self._calls.anchored:
             char = pattern(first[:1] or "{")
             self._lines.append(rf"FREE: /\s*([^\s{char}](?s:.*))?/")

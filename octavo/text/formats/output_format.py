@@ -86,12 +86,17 @@ class OutputFormat:
         )
 
     def grammar(
-        self, tools: Sequence[Tool], choice: str | Mapping[str, Any], parallel: bool = True
+        self,
+        tools: Sequence[Tool],
+        choice: str | Mapping[str, Any],
+        parallel: bool = True,
+        content: str | None = None,
     ) -> str:
         """Grammar text of an answer that calls `tools` rightly.
 
         `choice` as in a request: "auto" also allows an answer in text, "required" does not, and a
-        named function is called once. Unless `parallel`, there is at most one call.
+        named function is called once. Unless `parallel`, there is at most one call. `content`, an
+        expression of grammar text, is what the text must be; then there are no calls behind it.
 
         Raises:
             RequestError: the format cannot hold to a tool's parameters.
@@ -101,7 +106,12 @@ class OutputFormat:
             name = choice["function"]["name"]
             found, parallel = [tool for tool in found if tool[0] == name], False
         return grammar_text(
-            self._bound, self._marks, found, text=choice == "auto", parallel=parallel
+            self._bound,
+            self._marks,
+            found,
+            text=choice == "auto",
+            parallel=parallel,
+            content=content,
         )
 
     def thinking(self, prompt: str | Sequence[int], budget: int | None = None) -> Thinking | None:
