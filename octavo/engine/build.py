@@ -19,8 +19,8 @@ from octavo.core.prefix import root_digest
 from octavo.core.scheduler import Scheduler
 from octavo.core.swap import SwapDirectory
 from octavo.engine.engine import Engine
-from octavo.engine.grammars import find_grammars
 from octavo.engine.executor import InProcessExecutor, ObservedExecutor
+from octavo.engine.grammars import find_grammars
 from octavo.engine.hardware import free_memory
 from octavo.engine.info import EngineInfo
 from octavo.engine.proposers import Drafting, drafting

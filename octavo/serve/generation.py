@@ -110,10 +110,9 @@ class Generation:
                 f"chat_template_kwargs must not name {min(ours)}", "chat_template_kwargs"
             )
 
-        size = sum(len(str(turn.get("content"))) for turn in messages)
-        self._check_size(size, "messages")
+        self._check_size(sum(len(str(turn.get("content"))) for turn in messages), "messages")
         return await _aside_if_long(
-            size,
+            len(str(messages)) + len(str(options.get("tools"))),
             lambda: self.renderer.encode_chat(
                 messages, add_special_tokens=add_special_tokens, **options, **variables
             ),
@@ -149,6 +148,11 @@ class Generation:
             params = msgspec.structs.replace(params, seed=self._door.draw_seed())
         size = sum(map(len, params.bad_words or ()))
         return await _aside_if_long(size, lambda: spelled(params, self.tokenizer))
+
+    async def check_shape(self, params: SamplingParams) -> None:
+        """Raises:
+        RequestError: nothing can have the shape that is asked for, or it takes too long to tell.
+        """
 
     def request(self, prompt: list[int], params: SamplingParams, **labels: Any) -> Request:
         """Of settled `params`; `labels`: request_id, priority, cache_salt, owner, fork_of.

@@ -22,7 +22,7 @@ from octavo.engine.info import EngineInfo
 from octavo.files.locate import locate
 from octavo.files.model_files import ModelFiles
 from octavo.serve.app import build_app
-from octavo.text.renderer import load_renderer
+from octavo.text.renderer import Renderer, load_renderer
 
 BACKLOG = 2048
 INTERRUPTED = 130  # 128 + SIGINT, as shells have it
@@ -84,7 +84,14 @@ async def _run(
     task = asyncio.current_task()
     assert task is not None
     _on_signals(lambda _: task.cancel())
-    renderer = load_renderer(files, settings.model.tokenizer, settings.model.chat_template)
+    renderer = load_renderer(
+        files,
+        settings.model.tokenizer,
+        settings.model.chat_template,
+        server_settings.tool_call_parser,
+        server_settings.reasoning_parser,
+    )
+    reads = _told(renderer)  # before the engine, as a name may be wrong
     engine = await AsyncEngine.start(settings, files)
     try:
         app = build_app(
@@ -98,7 +105,7 @@ async def _run(
         _on_signals(lambda number: _stop(server, engine, number))
         _listen(listener)
         name = server_settings.served_model_name or engine.info.model
-        _announce(engine.info, name, listener)
+        _announce(engine.info, reads, name, listener)
         await server.serve(sockets=[listener])
     finally:
         await engine.close()
@@ -154,15 +161,27 @@ def _no_address(host: str, port: int, error: OSError) -> ConfigError:
     return ConfigError(f"cannot listen on {host}:{port}: {error.strerror}")
 
 
-def _announce(info: EngineInfo, name: str, listener: socket.socket) -> None:
+def _announce(info: EngineInfo, reads: str, name: str, listener: socket.socket) -> None:
     host, port = listener.getsockname()[:2]
     url = f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
     defaults = ", ".join(f"{name} {value}" for name, value in info.generation_defaults.items())
     print(info.table, file=sys.stderr)
     if defaults:
         print(f"Unless a request says otherwise: {defaults}", file=sys.stderr)
+    print(reads, file=sys.stderr)
     print(f"\nOctavo serves {name} at {url}\n", file=sys.stderr)
     print(_EXAMPLE.format(url=url), file=sys.stderr)
+
+
+def _told(renderer: Renderer) -> str:
+    """How answers are read."""
+    if (why := renderer.tools_refused) is None:
+        calls = f"tool calls in the {renderer.format.name} format, which has proved itself"
+    else:
+        calls = f"no tool calls: {why}"
+    pair = renderer.format.description.reasoning
+    between = "no reasoning" if pair is None else "reasoning from {!r} to {!r}".format(*pair)
+    return f"Answers have {between}, {calls}"
 
 
 def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop]:
