@@ -9,7 +9,7 @@ from octavo.base.errors import RequestError
 from octavo.base.structured import Marker, StructuredOutputsParams, Thinking
 from octavo.grammar.ebnf import is_ebnf, parse_ebnf
 from octavo.grammar.free_text import text_up_to, text_without
-from octavo.grammar.joined import MAX_TEXT, choice, lexeme, seq, spelled
+from octavo.grammar.joined import MAX_TEXT, any_of, choice, lexeme, seq, spelled
 from octavo.grammar.json_schema.compile import compile_schema
 from octavo.grammar.lark import parse_lark
 from octavo.grammar.pattern import parse_pattern
@@ -117,6 +117,6 @@ def _of_regex(pattern: str) -> Grammar:
 
 
 def _of_choice(choices: Sequence[str]) -> Grammar:
-    short = [text(one) for one in choices if len(one) <= MAX_TEXT]
+    short = [one for one in choices if len(one) <= MAX_TEXT]
     long = [spelled(one) for one in choices if len(one) > MAX_TEXT]
-    return Grammar(choice(*([Lexeme(union(*short))] if short else []), *long))
+    return Grammar(choice(*([Lexeme(any_of(short))] if short else []), *long))

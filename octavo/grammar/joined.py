@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
-from octavo.grammar.regex import EMPTY, Regex
+from octavo.grammar.regex import EMPTY, Regex, concat, union
 from octavo.grammar.regex import text as text_of
 from octavo.grammar.rules import Choice, Grammar, Lexeme, Node, Ref, Repeat, Seq
 
@@ -68,3 +68,14 @@ def spelled(value: str) -> Node:
     """This text, in lexemes that are not too long."""
     pieces = (value[i : i + MAX_TEXT] for i in range(0, len(value), MAX_TEXT))
     return seq(*(Lexeme(text_of(piece)) for piece in pieces))
+
+
+def any_of(values: Sequence[str]) -> Regex:
+    """One of these texts. What they begin with alike is there once."""
+    if len(values) == 1:
+        return text_of(values[0])
+    rests: dict[str, list[str]] = {}
+    for value in values:
+        rests.setdefault(value[:1], []).append(value[1:])
+    ends = [EMPTY] if rests.pop("", None) else []
+    return union(*ends, *(concat(text_of(c), any_of(rest)) for c, rest in rests.items()))
