@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from octavo.grammar.regex import Regex
+from octavo.grammar.spelling import IMPOSSIBLE
 from octavo.grammar.vocabulary import Vocabulary
 
 MAX_KEPT = 2**16  # texts whose cost is remembered
-IMPOSSIBLE = 2**20  # tokens: more than any answer has
 
 
 class State:
@@ -39,7 +39,7 @@ class Automaton:
         if regex not in self._states:
             shortest = regex.shortest
             self._states[regex] = (
-                None if shortest is None else State(regex, shortest, self.cost(shortest))
+                None if shortest is None else State(regex, shortest, self._cost(shortest))
             )
         return self._states[regex]
 
@@ -48,15 +48,15 @@ class Automaton:
             state.next[byte] = self.state(state.regex.derivative(byte))
         return state.next[byte]
 
-    def cost(self, text: bytes) -> int:
-        """The fewest tokens that spell `text`."""
+    def _cost(self, text: bytes) -> int:
+        """The fewest tokens that spell `text`. What is left behind a byte is most often known."""
         if len(self._costs) > MAX_KEPT:
             self._costs.clear()
         costs, ids = self._costs, self._vocabulary.ids
         costs[b""] = 0
-        begin = len(text)
-        while begin and text[begin - 1 :] in costs:  # most often all but the first byte is
-            begin -= 1
+        begin = 0
+        while text[begin:] not in costs:
+            begin += 1
         for at in range(begin - 1, -1, -1):
             ends = range(at + 1, min(at + self._vocabulary.longest, len(text)) + 1)
             fits = (1 + costs[text[end:]] for end in ends if text[at:end] in ids)

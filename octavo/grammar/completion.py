@@ -9,11 +9,13 @@ byte costs one look at the lexeme's automaton.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from heapq import nsmallest
 
 from octavo.base.errors import RequestError
-from octavo.grammar.automaton import IMPOSSIBLE, Automaton, State
+from octavo.grammar.automaton import Automaton, State
 from octavo.grammar.regex import EMPTY
 from octavo.grammar.rules import Choice, Grammar, Lexeme, Node, Ref, Repeat, Seq, TokenLexeme
+from octavo.grammar.spelling import IMPOSSIBLE, NO_TEXT, Spelling
 from octavo.grammar.vocabulary import Vocabulary
 
 MAX_FRAMES = 2**16  # remembered, to be shared by positions
@@ -40,7 +42,7 @@ class _Part:
 class Frame:
     """What must follow: a part, of which `count` repetitions are written, and then `below`."""
 
-    __slots__ = ("below", "cost", "count", "part", "starts")
+    __slots__ = ("below", "cost", "count", "part", "spelling", "starts")
 
     def __init__(self, part: _Part, count: int, below: Frame | None, cost: int) -> None:
         self.part = part
@@ -48,6 +50,15 @@ class Frame:
         self.below = below  # None: the end of the answer
         self.cost = cost
         self.starts: _Starts | None = None  # once somebody asked
+        self.spelling: Spelling | None = None  # the same, of its cheapest way to go on
+
+    @property
+    def pieces(self) -> Pieces:
+        """Of its cheapest way to go on, without what is below."""
+        node = self.part.node
+        if isinstance(node, Repeat):
+            return self.part.parts[0].pieces * max(0, node.least - self.count)
+        return self.part.pieces
 
 
 Pair = tuple[State, Frame | None]
@@ -85,17 +96,26 @@ class Completion:
         assert done is not None
         self._done = done
         self.start = Position(((done, self._frame(start, 0, None)),))
-        self.bound = len(self.tokens(self.start))  # of the shortest answer that is known
+        self.bound = self.count(self.start)  # of the shortest answer that is known
 
     def push(self, position: Position, token_id: int) -> Position | None:
-        """The position behind one more token; None where the grammar has no place for it."""
+        """The position behind one more token; None where the grammar has no place for it. Of very
+        many ways to read the answer, those are kept that cost least to end."""
         pairs = self._behind_token(position.pairs, token_id)
         if token_id not in self._vocabulary.special_ids:
             pairs |= self._behind_text(position.pairs, self._vocabulary.tokens[token_id])
-        return Position(tuple(pairs)) if 0 < len(pairs) <= MAX_PAIRS else None
+        if len(pairs) > MAX_PAIRS:
+            pairs = dict.fromkeys(nsmallest(MAX_PAIRS, pairs, key=_cost))
+        return Position(tuple(pairs)) if pairs else None
+
+    def count(self, position: Position) -> int:
+        """How many `tokens` it has."""
+        state, frame = min(position.pairs, key=_cost)
+        return self._spelled(frame).before(state.shortest, self._vocabulary).counts[0]
 
     def tokens(self, position: Position) -> list[int]:
-        """The shortest completion of a position that is known, of those that cost least."""
+        """The shortest completion that is known: of the text that costs least, in as few tokens as
+        can spell it."""
         state, frame = min(position.pairs, key=_cost)
         tokens: list[int] = []
         texts = state.shortest
@@ -150,6 +170,19 @@ class Completion:
             cost = _cost_left(part, count) + (below.cost if below is not None else 0)
             frame = self._frames[key] = Frame(part, count, below, cost)
         return frame
+
+    def _spelled(self, frame: Frame | None) -> Spelling:
+        unknown = []
+        while frame is not None and frame.spelling is None:
+            unknown.append(frame)
+            frame = frame.below
+        spelling = frame.spelling if frame is not None else NO_TEXT
+        assert spelling is not None
+        for above in reversed(unknown):
+            for piece in reversed(above.pieces):
+                spelling = spelling.before(piece, self._vocabulary)
+            above.spelling = spelling
+        return spelling
 
     def _starts(self, frame: Frame | None) -> _Starts:
         if frame is None:
@@ -292,11 +325,7 @@ def _cost_left(part: _Part, count: int) -> int:
 def _pieces(frame: Frame | None) -> Iterator[Piece]:
     """Of the cheapest way to go on."""
     while frame is not None:
-        part, node = frame.part, frame.part.node
-        if isinstance(node, Repeat):
-            yield from part.parts[0].pieces * max(0, node.least - frame.count)
-        else:
-            yield from part.pieces
+        yield from frame.pieces
         frame = frame.below
 
 

@@ -49,12 +49,10 @@ class Guide:
         self._left = max_tokens
         self._completion = structure.completion if structure else None
         self._position: Position | None = None  # None: it is not closed in time
-        self._plan: list[int] | None = None  # completes the answer; known where tokens are few
+        self._plan: list[int] | None = None  # where it has fewer tokens than are known without it
         self._tried: tuple[int, _Ahead] | None = None
         if self._completion is not None and self._completion.bound <= max_tokens:
             self._position = self._completion.start
-            if self._position.cost > max_tokens:
-                self._plan = self._completion.tokens(self._position)
 
     @property
     def is_whole(self) -> bool | None:
@@ -91,9 +89,7 @@ class Guide:
 
     def only(self) -> Mask:
         """What is left to draw where a token was not allowed."""
-        assert self._completion is not None and self._position is not None
-        plan = self._completion.tokens(self._position) if self._plan is None else self._plan
-        return _bits(plan[:1] or self._vocabulary.eos_ids, self._vocabulary)
+        return _bits(self._known_plan()[:1] or self._vocabulary.eos_ids, self._vocabulary)
 
     def take(self, token_id: int) -> None:
         """The answer's next token."""
@@ -130,15 +126,17 @@ class Guide:
     def _look(self, token_id: int) -> _Ahead:
         assert self._completion is not None and self._position is not None
         position, left = self._completion.push(self._position, token_id), self._left - 1
-        if position is None:  # too many ways to read what is written: it is not closed in time
+        if position is None:  # there were too many ways to read it: it is not closed in time
             return _Ahead(None, None, True)
-        if self._plan is not None and self._plan[:1] == [token_id]:
-            plan = self._plan[1:]
-        elif position.cost <= left:
+        if position.cost <= left or self._completion.count(position) <= left:
             return _Ahead(position, None, True)
-        else:
-            plan = self._completion.tokens(position)
-        return _Ahead(position, plan, len(plan) <= left)
+        plan = self._known_plan()
+        return _Ahead(position, plan[1:], plan[:1] == [token_id])
+
+    def _known_plan(self) -> list[int]:
+        """Completes the answer in the tokens that are left."""
+        assert self._completion is not None and self._position is not None
+        return self._completion.tokens(self._position) if self._plan is None else self._plan
 
 
 class _Ahead(NamedTuple):

@@ -18,7 +18,7 @@ from octavo.text.formats.literals import gemma, python, typed
 from octavo.text.formats.reader import Broken, Reader, Wait
 
 _KEY = re.compile(r"[^\s=,()'\"]*")
-_BARE_KEY = re.compile(r"[^\s:,{}]*")
+_BARE_KEY = re.compile(r"[^:,{}\[\]]*")
 
 _SURROGATE = re.compile("[\ud800-\udfff]")
 
@@ -89,7 +89,7 @@ def _gemma(reader: Reader, members: _Members, show: Show, quote: str) -> Wait[No
         yield from reader.expect(":")
         text = yield from _balanced(reader, [quote])
         shown = quote.join(map(show, text.split(quote)))
-        members.add(show(name), gemma(shown, quote))
+        members.add(show(name.strip()), gemma(shown, quote))
         yield from _comma(reader, "}")
     reader.at += 1
 

@@ -55,7 +55,7 @@ class CallReader:
         self._stage = _Stage.UNKNOWN
         self._name = ""
         self._id = ""
-        self._used = 0  # position behind the arguments that were given
+        self._used = 0  # position behind what cannot become text any more
 
     def row(self, calls: Calls) -> Wait[bool]:
         """A call or several. False, and nothing is used, where not even one begins."""
@@ -82,6 +82,7 @@ class CallReader:
         try:
             for part in calls.parts:
                 yield from self._part(part, calls)
+                self._used = self._reader.position
         except Broken:
             if self._stage is _Stage.OPEN:
                 yield from self._rest(calls)

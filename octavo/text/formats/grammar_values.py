@@ -115,8 +115,9 @@ class Values:
         """Members in order, those that are not required at will."""
         if not separator:
             return " ".join(m if name in required else f"({m})?" for name, m in members.items())
-        tail, begins, may_be_empty = "", [], True
-        for name, member in reversed(members.items()):
+        tail, may_be_empty = "", True
+        begins: list[str] = []
+        for name, member in reversed(list(members.items())):
             begin = f"{member} {tail}"
             if name in required:
                 begins, may_be_empty = [], False

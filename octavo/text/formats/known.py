@@ -256,7 +256,7 @@ GEMMA3 = Description(
 )
 PHI4_MINI = Description(
     name="phi4_mini_json",
-    calls=(_list("functools[", "]"), _list("<|tool_call|>[", "]<|/tool_call|>")),
+    calls=(_list("<|tool_call|>[", "]<|/tool_call|>"), _list("functools[", "]")),
 )
 GRANITE = Description(name="granite", calls=(_list("<|tool_call|>[", "]"),))
 TOOL_CALLS_LIST = Description(

@@ -13,7 +13,7 @@ from octavo.text.formats.reader import Broken
 _MOST_NESTED = 64
 _NAMED = {"True": True, "False": False, "None": None, "true": True, "false": False, "null": None}
 _WORD = re.compile(r"[^\s,:()\[\]{}'\"]+")
-_BARE_KEY = re.compile(r"[^\s:]+")
+_BARE_KEY = re.compile(r"[^:,{}\[\]]+")
 _SPACES = re.compile(r"\s*")
 _ESCAPE = re.compile(
     r"\\(?:(\n)|([\\'\"abfnrtv/])|x([0-9a-fA-F]{2})|u([0-9a-fA-F]{4})|U([0-9a-fA-F]{8})"
@@ -88,7 +88,7 @@ class _Literal:
     def _item(self, closer: str, depth: int) -> tuple[Any, Any]:
         if closer != "}":
             return self._value(depth), None
-        key = self._take(_BARE_KEY) if self._quote else self._value(depth)
+        key = self._take(_BARE_KEY).strip() if self._quote else self._value(depth)
         if not isinstance(key, str):
             raise Broken
         self._expect(":")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from typing import Any
@@ -32,7 +33,9 @@ class Probe:
         before = self._render([_USER], add_generation_prompt=True) or ""
         header = common_start(before, self._whole({"content": _CONTENT}))
         header = header[len(common_start(self._before, header)) :]
-        return header.partition(self._reasoning[0].strip())[0] if self._reasoning else header
+        for marker in self._reasoning or ():
+            header = header.partition(marker.strip())[0]
+        return header
 
     @cached_property
     def end(self) -> str:
@@ -52,7 +55,7 @@ class Probe:
         for convert in (_as_it_is, json.dumps):
             for content in ({}, {"content": ""}):
                 message = {"tool_calls": _messages(calls, convert), **content}
-                turn = self._turn(message, tools)
+                turn = self._answer(self._turn(message, tools))
                 if all(name in turn for name, _ in calls):
                     return turn
         return None
@@ -69,7 +72,15 @@ class Probe:
             return ""
         turn = whole[len(before) :]
         turn = turn[len(common_start(self.header, turn)) :]
-        return turn.removesuffix(self.end)
+        ends = (i for i, char in enumerate(self.end) if i == 0 or char in "<[")
+        return next((turn[: -len(e)] for i in ends if turn.endswith(e := self.end[i:])), turn)
+
+    def _answer(self, turn: str) -> str:
+        """Without a block of reasoning that is empty, or was opened before it."""
+        if self._reasoning is None:
+            return turn
+        opens, closes = (re.escape(marker.strip()) for marker in self._reasoning)
+        return re.sub(rf"^\s*({opens})?\s*{closes}\s*", "", turn)
 
     def _whole(self, message: dict[str, Any], tools: Sequence[Mapping[str, Any]] = ()) -> str:
         return self._render([_USER, {"role": "assistant", **message}], tools) or ""

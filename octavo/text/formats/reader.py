@@ -128,10 +128,11 @@ class Reader:
             end = len(self.text) if hit is None else hit.start()
             if not self.ended:
                 end = min(end, words.partial(self.text, self.at))
-            out(self.text[self.at : end])
-            self.at = end
-            if hit is not None and end == hit.start():
-                return hit[0]
+            piece, self.at = self.text[self.at : end], end
+            found = hit[0] if hit is not None and end == hit.start() else ""
+            out(piece)
+            if found:
+                return found
             if self.ended:
                 return ""
             yield
