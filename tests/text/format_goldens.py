@@ -188,8 +188,8 @@ GOLDENS: list[tuple[str, str, str, list[Any]]] = [
         "open",
         "Hm.\n</think>\n\nI do.<｜tool▁calls▁begin｜>"
         "<｜tool▁call▁begin｜>function<｜tool▁sep｜>"
-        'find\n```json\n{"s": "```"}\n```<｜tool▁call▁end｜>\n<｜tool▁call▁begin｜>function<｜tool▁sep｜>'
-        "now\n```json\n{}\n```<｜tool▁call▁end｜><｜tool▁calls▁end｜>",
+        'find\n```json\n{"s": "```"}\n```<｜tool▁call▁end｜>\n<｜tool▁call▁begin｜>function'
+        "<｜tool▁sep｜>now\n```json\n{}\n```<｜tool▁call▁end｜><｜tool▁calls▁end｜>",
         [["Hm."], "I do.", ("find", '{"s": "```"}'), ("now", "{}")],
     ),
     (

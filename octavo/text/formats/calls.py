@@ -184,10 +184,8 @@ class CallReader:
 
     def _none(self, calls: Calls) -> Wait[None]:
         """A call without arguments, if it ends here."""
-        if calls.last:
-            ends = yield from self._comes(calls.last)
-        else:  # at a marker, if at all
-            ends = not (yield from self._reader.peek()).isprintable()
+        follows = calls.last or calls.first
+        ends = bool(follows) and (yield from self._comes(follows))
         if not ends and (yield from self._reader.peek()):
             raise Broken
         self._all("{}")

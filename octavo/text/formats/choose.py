@@ -11,7 +11,7 @@ from octavo.text.formats.infer import infer
 from octavo.text.formats.known import KNOWN, REASONING
 from octavo.text.formats.output_format import OutputFormat
 from octavo.text.formats.probe import Probe
-from octavo.text.formats.prove import NOT_SHOWN, fits, prove, shown_by
+from octavo.text.formats.prove import NOT_SHOWN, fits, prove, shown_by, unread
 from octavo.text.formats.write import write
 from octavo.text.tokenizer import Tokenizer
 
@@ -97,7 +97,7 @@ def _calls(
         return named, why
     inferred = infer(probe)
     own = Description(name="inferred", calls=(inferred,)) if inferred is not None else None
-    why = NOT_SHOWN
+    why = unread(render)
     for tried, meant in (*_candidates(), *([(own, own)] if own else [])):
         if fits(tried, render, tokenizer):
             why = prove(tried, render, tokenizer)

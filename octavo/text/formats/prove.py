@@ -81,6 +81,12 @@ def fits(format: Description, render: Render, tokenizer: Tokenizer) -> bool:
     return turn is not None and not _check(format.mapped(marks.spelled), marks, turn, [_SHORT])
 
 
+def unread(render: Render) -> str:
+    """Why no format fits."""
+    turn = render([_SHORT])
+    return NOT_SHOWN if turn is None else f"no known way of writing calls reads {turn!r}"
+
+
 def _check(
     format: Description, marks: Marks, turn: str, calls: Sequence[Call], everywhere: bool = False
 ) -> str | None:
