@@ -126,7 +126,7 @@ def _structures(
     if not info.structured_outputs:
         return None
     backend = settings.model.structured_outputs_backend
-    load = partial(find_vocabulary, settings, files, info.eos_token_ids)
+    load = partial(find_vocabulary, settings, files, info)
     return CompileService(Checker(load, backend))
 
 
