@@ -123,7 +123,7 @@ def test_compiling_is_quick() -> None:
     schema = {"type": "object", "properties": properties, "required": list(properties)}
     times = []
     for _ in range(5):
-        start = time.perf_counter()
+        start = time.process_time()
         compile_schema(schema, SPACE)
-        times.append(time.perf_counter() - start)
+        times.append(time.process_time() - start)
     assert min(times) < 0.05  # some milliseconds where nothing else runs
