@@ -154,7 +154,7 @@ def _join(
         generated=generated(settings),
     )
     scheduler = Scheduler(settings.scheduler, manager, num_drafts(settings.speculation))
-    grammars = find_grammars(settings, files, info.eos_token_ids)
+    grammars = find_grammars(settings, files, info)
     guide = grammars.guide if grammars is not None else None
     worker = Worker(make, runner, layout, store, processors, draft.make, guide)
     executor = ObservedExecutor(worker, observer) if observer else InProcessExecutor(worker)

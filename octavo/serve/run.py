@@ -10,6 +10,7 @@ import signal
 import socket
 import sys
 from collections.abc import Callable, Iterator
+from functools import partial
 
 import uvicorn
 from fastapi import FastAPI
@@ -18,9 +19,12 @@ from octavo.base import log
 from octavo.base.errors import ConfigError, OctavoError
 from octavo.base.settings import EngineSettings, ServerSettings
 from octavo.engine.client import AsyncEngine
+from octavo.engine.grammars import find_vocabulary
 from octavo.engine.info import EngineInfo
 from octavo.files.locate import locate
 from octavo.files.model_files import ModelFiles
+from octavo.grammar.checker import Checker
+from octavo.grammar.service import CompileService
 from octavo.serve.app import build_app
 from octavo.text.renderer import Renderer, load_renderer
 
@@ -93,12 +97,14 @@ async def _run(
     )
     reads = _told(renderer)  # before the engine, as a name may be wrong
     engine = await AsyncEngine.start(settings, files)
+    structures = _structures(settings, files, engine.info)
     try:
         app = build_app(
             engine,
             renderer,
             server_settings,
             other_names=(files.name, settings.model.model),
+            structures=structures,
             seed=settings.seed,
         )
         server = _Server(_uvicorn_config(app))
@@ -108,7 +114,20 @@ async def _run(
         _announce(engine.info, reads, name, listener)
         await server.serve(sockets=[listener])
     finally:
+        if structures is not None:
+            await structures.close()
         await engine.close()
+
+
+def _structures(
+    settings: EngineSettings, files: ModelFiles, info: EngineInfo
+) -> CompileService | None:
+    """None where the engine takes no structures."""
+    if not info.structured_outputs:
+        return None
+    backend = settings.model.structured_outputs_backend
+    load = partial(find_vocabulary, settings, files, info)
+    return CompileService(Checker(load, backend))
 
 
 class _Server(uvicorn.Server):

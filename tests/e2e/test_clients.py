@@ -8,6 +8,7 @@ say, under the masks that the requests' grammars make.
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -15,11 +16,11 @@ from typing import Any
 
 import pytest
 from tiny_chat import tiny_chat_model
-from tool_template import TOOLS
 
 from octavo.bench.online import own_server
 
 CLIENTS = Path(__file__).parent / "clients"
+EXAMPLES = Path(__file__).parents[2] / "examples"
 PYTHON = Path(__file__).parents[2] / ".venv-clients/bin/python"
 USER = {"name": "Ann Lee", "age": 41, "tags": ["a", "b"]}
 CALL = ["add", {"a": 2, "b": 3}]
@@ -33,8 +34,7 @@ pytestmark = [
 async def url(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[str]:
     monkeypatch.setenv("PYTHONPATH", str(CLIENTS), prepend=":")
     model = tiny_chat_model(tmp_path / "model", max_position_embeddings=4096)
-    template = tmp_path / "template.jinja"
-    template.write_text(TOOLS)
+    template = EXAMPLES / "tools.jinja"
     flags = ["--dtype", "float32", "--kv-memory", "64MiB", "--threads", "1"]
     flags += ["--served-model-name", "tiny", "--chat-template", str(template)]
     flags += ["--logits-processors", "script=script_processor:Script"]
@@ -44,7 +44,8 @@ async def url(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[
 
 def run(program: str, url: str) -> dict[str, Any]:
     command = [str(PYTHON), str(CLIENTS / program), url]
-    done = subprocess.run(command, capture_output=True, text=True)
+    theirs = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    done = subprocess.run(command, env=theirs, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr[-3000:]
     return json.loads(done.stdout)
 

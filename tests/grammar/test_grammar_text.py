@@ -6,6 +6,7 @@ import pytest
 
 from octavo.base.errors import RequestError
 from octavo.grammar.ebnf import is_ebnf, parse_ebnf
+from octavo.grammar.ebnf_text import ebnf_text
 from octavo.grammar.lark import parse_lark
 from octavo.grammar.regex import text
 from octavo.grammar.rules import Choice, Grammar, Lexeme, Ref, Seq
@@ -220,3 +221,17 @@ def test_what_is_wrong_in_ebnf(source, message):
         parse_ebnf(source)
     assert message in str(caught.value)
     assert caught.value.field == "grammar"
+
+
+@pytest.mark.parametrize(
+    ("source", "right", "wrong"),
+    [
+        ('start: T "x"\nT: /[^x]*/ & ~/.*é😀.*/', ["x", "é\n😀x", "😀éx"], ["aé😀x", "ax "]),
+        ('start: "(" start ")" | /[ab]{2,3}/', ["((ab))", "bab"], ["((ab)", "b", "abab"]),
+        ("start: A\nA: ~/[\ud7ff-\U0001f600]*/", ["a", "ab\n", "\U0001f601"], ["", "\ue000"]),
+    ],
+)
+def test_a_grammar_written_as_ebnf_is_the_same(source, right, wrong):
+    grammar = parse_ebnf(ebnf_text(lark(source)))
+    assert [accepts(grammar, sentence) for sentence in right] == [True] * len(right)
+    assert [accepts(grammar, sentence) for sentence in wrong] == [False] * len(wrong)

@@ -18,7 +18,6 @@ from octavo.base.sampling_params import SamplingParams
 from octavo.serve.generation import Generation
 from octavo.serve.models import ServedModel
 from octavo.serve.openai.schemas import CompletionBody, ForkBody, SamplingBody
-from octavo.serve.openai.structure import structure
 from octavo.serve.openai.wire import CachedTokens, CacheReport, CompletionTokens, Usage
 from octavo.text.assembler import TextDelta
 
@@ -81,11 +80,9 @@ def sampling_fields(body: SamplingBody) -> dict[str, Any]:
 
 
 def text_fields(body: CompletionBody | ForkBody) -> dict[str, Any]:
-    """The same for a text completion, whose logprobs are a number, and which may have a shape."""
+    """The same for a text completion, whose logprobs are a number."""
     logprobs = {} if body.logprobs is None else {"logprobs": body.logprobs}
-    shape = structure(body)
-    shaped = {} if shape is None else {"structured_outputs": shape.params}
-    return sampling_fields(body) | logprobs | shaped
+    return sampling_fields(body) | logprobs
 
 
 def labels(body: SamplingBody, request_id: str, owner: str) -> dict[str, Any]:

@@ -33,7 +33,7 @@ from octavo.serve.openai.logprobs import prompt_logprobs
 from octavo.serve.openai.refusals import Refusals
 from octavo.serve.openai.said import Said
 from octavo.serve.openai.schemas import ChatBody
-from octavo.serve.openai.structure import blamed_on, structure
+from octavo.serve.openai.structure import check_shape, fields_of, structure
 from octavo.serve.openai.template import outline, template_fields, template_messages
 from octavo.serve.openai.tools import ToolUse, tool_use
 from octavo.serve.openai.wire import ChatChunk, ChatChunkChoice, ChatCompletion, Usage
@@ -97,9 +97,9 @@ class Chat:
         RequestError: the client asked for something impossible.
         """
         self._check_top(body.top_logprobs)
-        fields, tools, shape = chat_fields(body), tool_use(body), structure(body)
+        fields, tools = chat_fields(body), tool_use(body)
         renderer = self._generation.renderer
-        shape = constraint(renderer, tools, shape)
+        shape = constraint(renderer, tools, structure(body))
         prompt = await self._generation.encode_chat(
             template_messages(body.messages), **template_fields(body)
         )
@@ -109,11 +109,9 @@ class Chat:
                 raise RequestError(_NO_BUDGET, "thinking_token_budget")
             fields["thinking"] = thinking
         if shape is not None:
-            fields |= {"thinking": thinking, "structured_outputs": shape.params}
-        params = await self._generation.params(fields, None)
-        if shape is not None:
-            with blamed_on(shape.field):
-                await self._generation.check_shape(params)
+            fields["thinking"] = thinking
+        params = await self._generation.params(fields | fields_of(shape), None)
+        await check_shape(self._generation, params, shape)
         request = self._generation.request(prompt, params, **labels(body, self.heading.id, owner))
         return Asked(request, renderer.format, thinking, tools, body.include_reasoning is not False)
 

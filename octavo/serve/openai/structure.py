@@ -8,7 +8,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from octavo.base.errors import RequestError
+from octavo.base.sampling_params import SamplingParams
 from octavo.base.structured import KINDS, StructuredOutputsParams
+from octavo.serve.generation import Generation
 from octavo.serve.openai.schemas import SamplingBody
 from octavo.serve.openai.shapes import ResponseFormat, StructuredOutputs
 
@@ -38,6 +40,22 @@ def structure(body: SamplingBody) -> Structure | None:
     field, asked = next(iter(ways.items()), ("structured_outputs", {}))
     with blamed_on(field):
         return Structure(StructuredOutputsParams(**asked, **_options(body)), field)
+
+
+def fields_of(shape: Structure | None) -> dict[str, Any]:
+    """For `SamplingParams`."""
+    return {} if shape is None else {"structured_outputs": shape.params}
+
+
+async def check_shape(
+    generation: Generation, params: SamplingParams, shape: Structure | None
+) -> None:
+    """Raises:
+    RequestError: no answer can have the shape, or it takes too long to find out.
+    """
+    if shape is not None:
+        with blamed_on(shape.field):
+            await generation.check_structure(params)
 
 
 @contextmanager

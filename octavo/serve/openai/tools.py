@@ -10,7 +10,7 @@ from octavo.base.errors import RequestError
 from octavo.serve.openai.schemas import ChatBody, TemplateBody
 from octavo.serve.openai.shapes import NamedChoice, Tool
 
-_ANYTHING = {"type": "object", "properties": {}}
+_NOTHING = {"type": "object", "properties": {}, "additionalProperties": False}
 
 
 Choice = (
@@ -78,5 +78,5 @@ def _shown(tool: Tool) -> dict[str, Any]:
     """Without what is not for the model; templates look for parameters always."""
     shown = tool.model_dump(exclude_unset=True, exclude={"function": {"strict"}})
     if tool.function.parameters is None:
-        shown["function"]["parameters"] = _ANYTHING
+        shown["function"]["parameters"] = _NOTHING
     return shown

@@ -7,36 +7,36 @@ from typing import Any
 
 import instructor
 import openai
-from scripted import ASK, CALL, MODEL, URL, USER, User, says
+from scripted import ASK, MODEL, URL, USER, User, call, says
 
-WAYS = {
-    instructor.Mode.TOOLS: CALL,
-    instructor.Mode.TOOLS_STRICT: CALL,
-    instructor.Mode.JSON_SCHEMA: USER,
-    instructor.Mode.JSON: USER,
-}
+Mode = instructor.Mode
+TOOLS = (Mode.TOOLS, Mode.TOOLS_STRICT)
+JSON = (Mode.JSON_SCHEMA, Mode.JSON)
 
 
-def asked(mode: instructor.Mode) -> tuple[Any, dict[str, Any]]:
+def asked(mode: Mode, text: str) -> tuple[Any, dict[str, Any]]:
     sdk = openai.OpenAI(base_url=f"{URL}/v1", api_key="none", max_retries=0)
-    client = instructor.from_openai(sdk, mode=mode)
     fields = {
         "model": MODEL,
         "messages": [{"role": "user", "content": ASK}],
-        "extra_body": says(WAYS[mode]),
+        "response_model": User,
+        "extra_body": says(text),
         "max_retries": 0,
+        "max_tokens": 400,
     }
-    return client.chat.completions, fields
+    return instructor.from_openai(sdk, mode=mode).chat.completions, fields
 
 
 found = {}
-for mode in WAYS:
-    completions, fields = asked(mode)
-    whole = completions.create(response_model=User, **fields)
-    parts = list(completions.create_partial(response_model=User, **fields))
+for mode in TOOLS + JSON:
+    completions, fields = asked(mode, call("User") if mode in TOOLS else USER)
+    whole = completions.create(**fields)
+    # The class of the parts, and so the tool, has a name of its own.
+    completions, fields = asked(mode, call("PartialUser") if mode in TOOLS else USER)
+    *parts, last = completions.create_partial(**fields)
     found[mode.name] = {
         "whole": whole.model_dump(),
-        "last": parts[-1].model_dump(),
+        "last": last.model_dump(),
         "parts": len(parts),
     }
 print(json.dumps(found))

@@ -7,9 +7,9 @@ from typing import Any
 
 from langchain_openai import ChatOpenAI
 from pydantic import SecretStr
-from scripted import ASK, CALL, MODEL, URL, USER, User, says
+from scripted import ASK, MODEL, URL, USER, User, call, says
 
-ADD = '<tool_call>\n{"name": "add", "arguments": {"a": 2, "b": 3}}\n</tool_call>'
+ADD = call("add", '{"a": 2, "b": 3}')
 
 
 def add(a: int, b: int) -> int:
@@ -40,8 +40,8 @@ def called(text: str, **options: Any) -> dict[str, Any]:
     for chunk in rest:
         joined += chunk
     return {
-        "whole": [(call["name"], call["args"]) for call in whole.tool_calls],
-        "streamed": [(call["name"], call["args"]) for call in joined.tool_calls],
+        "whole": [(one["name"], one["args"]) for one in whole.tool_calls],
+        "streamed": [(one["name"], one["args"]) for one in joined.tool_calls],
         "finish_reason": whole.response_metadata["finish_reason"],
         "content": whole.content,
     }
@@ -51,7 +51,7 @@ print(
     json.dumps(
         {
             "json_schema": structured("json_schema", USER),
-            "function_calling": structured("function_calling", CALL),
+            "function_calling": structured("function_calling", call("User")),
             "json_mode": structured("json_mode", USER),
             "auto": called(ADD),
             "any": called(ADD, tool_choice="any"),

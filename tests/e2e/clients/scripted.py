@@ -16,7 +16,10 @@ URL = sys.argv[1]
 MODEL = "tiny"
 ASK = "Who is it?"
 USER = '{"name": "Ann Lee", "age": 41, "tags": ["a", "b"]}'
-CALL = f'<tool_call>\n{{"name": "User", "arguments": {USER}}}\n</tool_call>'
+
+
+def call(name: str, arguments: str = USER) -> str:
+    return f'<tool_call>\n{{"name": "{name}", "arguments": {arguments}}}\n</tool_call>'
 
 
 class User(BaseModel):
