@@ -52,7 +52,7 @@ class Machine:
 
     def _answer(self, state: str) -> Wait[None]:
         yield
-        if state == "open":
+        if state == "open" and self._format.reasoning:
             yield from self._reason()
         elif state == "may" and not self._format.reopens:
             yield from self._may_reason()
