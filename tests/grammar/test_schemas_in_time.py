@@ -65,16 +65,18 @@ def test_answers_that_end_or_had_room_are_valid(name: str, schema: Any) -> None:
 
 
 def test_most_bounds_fit_and_are_near_the_fewest_tokens() -> None:
-    fitting = known = 0
-    for name, schema in SCHEMAS:
+    fitting, ratios = 0, []
+    for _, schema in SCHEMAS:
         structure = maker().structure(StructuredOutputsParams(json=json.dumps(schema)), None)
         assert structure.completion is not None
         fitting += structure.completion.bound <= BUDGETS[-2]
         fewest = fewest_tokens(structure.completion)
         if fewest is not None:
-            known += 1
-            assert structure.completion.bound <= 1.5 * fewest, (name, fewest)
-    assert fitting > 200 and known > 100, (fitting, known)
+            ratios.append(structure.completion.bound / fewest)
+    assert fitting > 300 and len(ratios) > 100, (fitting, len(ratios))
+    # Of a text that is not given, such as four digits, the easiest to read is taken, though tokens
+    # of other digits may be longer.
+    assert max(ratios) <= 2 and sum(ratio > 1.5 for ratio in ratios) <= 0.04 * len(ratios), ratios
 
 
 def fewest_tokens(completion: Completion) -> int | None:
