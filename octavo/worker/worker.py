@@ -205,7 +205,12 @@ class Worker:
             self._runner.copy(pool, [c.source for c in mine], [c.target for c in mine])
 
 
-def _sampled(wanted: Wanted, child: int, drawn: Sequence[Drawn], judged: Judged) -> Sampled:
+def _sampled(
+    wanted: Wanted,
+    child: int,
+    drawn: Sequence[Drawn],
+    judged: Judged = lambda count: (None, None),
+) -> Sampled:
     """The first token, and every next one while those before it equal the drafts: then it was drawn
     from the same logits, with the same noise, as it will be without drafts."""
     error = drawn[0].error
