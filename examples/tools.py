@@ -48,8 +48,9 @@ message = (
 )
 messages.append(message)
 for call in message.tool_calls:
-    result = add(**json.loads(call.function.arguments))
-    print(f"{call.function.name} {call.function.arguments} = {result}")
+    arguments = json.loads(call.function.arguments)
+    result = add(**arguments)
+    print(f"{call.function.name}({arguments}) = {result}")
     messages.append({"role": "tool", "tool_call_id": call.id, "content": str(result)})
 for chunk in client.chat.completions.create(
     messages=messages, tool_choice="none", stream=True, **asked

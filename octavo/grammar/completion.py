@@ -15,7 +15,7 @@ from octavo.base.errors import RequestError
 from octavo.grammar.automaton import Automaton, State
 from octavo.grammar.regex import EMPTY
 from octavo.grammar.rules import Choice, Grammar, Lexeme, Node, Ref, Repeat, Seq, TokenLexeme
-from octavo.grammar.spelling import IMPOSSIBLE, NO_TEXT, Spelling
+from octavo.grammar.spelling import IMPOSSIBLE, NO_TEXT, Spelling, spelled
 from octavo.grammar.vocabulary import Vocabulary
 
 MAX_FRAMES = 2**16  # remembered, to be shared by positions
@@ -96,7 +96,7 @@ class Completion:
         assert done is not None
         self._done = done
         self.start = Position(((done, self._frame(start, 0, None)),))
-        self.bound = self.count(self.start)  # of the shortest answer that is known
+        self.bound = self.shortest(self.start).counts[0]  # of the shortest answer that is known
 
     def push(self, position: Position, token_id: int) -> Position | None:
         """The position behind one more token; None where the grammar has no place for it. Of very
@@ -108,14 +108,14 @@ class Completion:
             pairs = dict.fromkeys(nsmallest(MAX_PAIRS, pairs, key=_cost))
         return Position(tuple(pairs)) if pairs else None
 
-    def count(self, position: Position) -> int:
-        """How many `tokens` it has."""
-        state, frame = min(position.pairs, key=_cost)
-        return self._spelled(frame).before(state.shortest, self._vocabulary).counts[0]
-
-    def tokens(self, position: Position) -> list[int]:
+    def shortest(self, position: Position) -> Spelling:
         """The shortest completion that is known: of the text that costs least, in as few tokens as
         can spell it."""
+        state, frame = min(position.pairs, key=_cost)
+        return self._spelled(frame).before(state.shortest, self._vocabulary)
+
+    def tokens(self, position: Position) -> list[int]:
+        """All tokens of the shortest completion."""
         state, frame = min(position.pairs, key=_cost)
         tokens: list[int] = []
         texts = state.shortest
@@ -123,9 +123,8 @@ class Completion:
             if isinstance(piece, bytes):
                 texts += piece
                 continue
-            spelled = self._vocabulary.shortest_spelling(texts)
-            assert spelled is not None, "a text that has a cost has tokens"
-            tokens += spelled if piece < 0 else (*spelled, piece)
+            tokens += spelled(texts, self._vocabulary) or ()
+            tokens += (piece,) if piece >= 0 else ()
             texts = b""
         return tokens
 

@@ -89,7 +89,9 @@ class Guide:
 
     def only(self) -> Mask:
         """What is left to draw where a token was not allowed."""
-        return _bits(self._known_plan()[:1] or self._vocabulary.eos_ids, self._vocabulary)
+        first = self._first()
+        ends = self._vocabulary.eos_ids
+        return _bits(ends if first is None else (first,), self._vocabulary)
 
     def take(self, token_id: int) -> None:
         """The answer's next token."""
@@ -128,15 +130,20 @@ class Guide:
         position, left = self._completion.push(self._position, token_id), self._left - 1
         if position is None:  # there were too many ways to read it: it is not closed in time
             return _Ahead(None, None, True)
-        if position.cost <= left or self._completion.count(position) <= left:
+        if position.cost <= left or self._completion.shortest(position).counts[0] <= left:
             return _Ahead(position, None, True)
-        plan = self._known_plan()
-        return _Ahead(position, plan[1:], plan[:1] == [token_id])
+        if token_id != self._first():
+            return _Ahead(position, None, False)
+        plan = self._completion.tokens(self._position) if self._plan is None else self._plan
+        return _Ahead(position, plan[1:], True)
 
-    def _known_plan(self) -> list[int]:
-        """Completes the answer in the tokens that are left."""
+    def _first(self) -> int | None:
+        """The next token of what completes the answer in the tokens that are left; None where it
+        is whole."""
         assert self._completion is not None and self._position is not None
-        return self._completion.tokens(self._position) if self._plan is None else self._plan
+        if self._plan is None:
+            return self._completion.shortest(self._position).first
+        return self._plan[0] if self._plan else None
 
 
 class _Ahead(NamedTuple):

@@ -9,6 +9,7 @@ from octavo.base.errors import RequestError
 from octavo.grammar.lark_text import lark_text
 from octavo.grammar.matcher import Mask
 from octavo.grammar.rules import Grammar
+from octavo.grammar.spelling import spelled
 from octavo.grammar.vocabulary import Vocabulary
 
 
@@ -88,7 +89,7 @@ class _Tokens:
 
     def __call__(self, text: str) -> list[int]:
         """Only ever asked for hints of what a forced text is as tokens."""
-        return self._vocabulary.shortest_spelling(text.encode()) or []
+        return spelled(text.encode(), self._vocabulary) or []
 
 
 def _check(matcher: LLMatcher) -> None:

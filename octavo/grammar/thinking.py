@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from octavo.base.structured import Marker, Thinking
+from octavo.grammar.spelling import spelled
 from octavo.grammar.vocabulary import Vocabulary
 
 
@@ -54,4 +55,4 @@ def _is_met(marker: Marker, token_id: int, text: bytes) -> bool:
 def _tokens(marker: Marker, vocabulary: Vocabulary) -> list[int]:
     if marker.token_id is not None:
         return [marker.token_id]
-    return vocabulary.shortest_spelling(marker.text.encode()) or []
+    return spelled(marker.text.encode(), vocabulary) or []

@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
+MAX_LENGTH = 16  # bytes of a token in the shortest spelling of a text; few are longer
+
 
 @dataclass(frozen=True, eq=False)
 class Vocabulary:
@@ -27,31 +29,14 @@ class Vocabulary:
 
     @cached_property
     def ids(self) -> dict[bytes, int]:
-        """The first token of each spelling that text may have."""
+        """The first token of each short text."""
         found: dict[bytes, int] = {}
         for token_id, spelled in enumerate(self.tokens):
-            if spelled and token_id not in self.special_ids:
+            if 0 < len(spelled) <= MAX_LENGTH and token_id not in self.special_ids:
                 found.setdefault(spelled, token_id)
         return found
 
     @cached_property
     def longest(self) -> int:
-        """Bytes of the longest such token."""
-        return max(map(len, self.ids), default=0)
-
-    def shortest_spelling(self, text: bytes) -> list[int] | None:
-        """The fewest tokens that spell `text`; None where some byte has none."""
-        best: list[tuple[int, int]] = [(0, 0)]  # by end: tokens, and where the last one begins
-        impossible = len(text) + 1
-        for end in range(1, len(text) + 1):
-            starts = range(max(0, end - self.longest), end)
-            fits = ((best[i][0] + 1, i) for i in starts if text[i:end] in self.ids)
-            best.append(min(fits, default=(impossible, 0)))
-        if best[-1][0] >= impossible:
-            return None
-        spelled, end = [], len(text)
-        while end:
-            start = best[end][1]
-            spelled.append(self.ids[text[start:end]])
-            end = start
-        return spelled[::-1]
+        """Bytes of the longest such token that it pays to think of."""
+        return min(MAX_LENGTH, max(map(len, self.ids), default=0))

@@ -15,12 +15,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tiny_chat import tiny_chat_model
-
-from octavo.bench.online import own_server
+from scripted_server import scripted_server
 
 CLIENTS = Path(__file__).parent / "clients"
-EXAMPLES = Path(__file__).parents[2] / "examples"
 PYTHON = Path(__file__).parents[2] / ".venv-clients/bin/python"
 USER = {"name": "Ann Lee", "age": 41, "tags": ["a", "b"]}
 CALL = ["add", {"a": 2, "b": 3}]
@@ -32,13 +29,7 @@ pytestmark = [
 
 @pytest.fixture
 async def url(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[str]:
-    monkeypatch.setenv("PYTHONPATH", str(CLIENTS), prepend=":")
-    model = tiny_chat_model(tmp_path / "model", max_position_embeddings=4096)
-    template = EXAMPLES / "tools.jinja"
-    flags = ["--dtype", "float32", "--kv-memory", "64MiB", "--threads", "1"]
-    flags += ["--served-model-name", "tiny", "--chat-template", str(template)]
-    flags += ["--logits-processors", "script=script_processor:Script"]
-    async with own_server(str(model), flags) as url:
+    async with scripted_server(tmp_path, monkeypatch) as url:
         yield url
 
 

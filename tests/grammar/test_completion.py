@@ -11,6 +11,7 @@ from octavo.base.errors import RequestError
 from octavo.grammar.completion import MAX_PAIRS, Completion
 from octavo.grammar.regex import both, complement, concat, one_of, optional, repeat, text, union
 from octavo.grammar.rules import Choice, Grammar, Lexeme, Node, Ref, Repeat, Seq, TokenLexeme
+from octavo.grammar.spelling import spelled
 from octavo.grammar.vocabulary import Vocabulary
 
 LONGEST = 5
@@ -55,7 +56,7 @@ grammars = st.builds(
 
 
 def fewest_tokens(sentences: frozenset[bytes]) -> int:
-    return min(len(VOCABULARY.shortest_spelling(s) or ()) for s in sentences)
+    return min(len(spelled(s, VOCABULARY) or ()) for s in sentences)
 
 
 @settings(deadline=None, max_examples=300)
@@ -78,7 +79,11 @@ def test_positions_know_what_ends_them(grammar: Grammar) -> None:
         assert completion.may_end(position) == (prefix in every)
         ending = b"".join(TOKENS[token] for token in completion.tokens(position))
         assert len(prefix + ending) > LONGEST or prefix + ending in every
-        assert len(completion.tokens(position)) == completion.count(position) <= position.cost
+        shortest = completion.shortest(position)
+        assert len(completion.tokens(position)) == shortest.counts[0] <= position.cost
+        assert completion.tokens(position)[:1] == (
+            [] if prefix + ending == prefix else [shortest.first]
+        )
     for prefix in begun:  # and nothing else has a place, as far as can be told from short ones
         for byte in b"abcd":
             longer = prefix + bytes((byte,))

@@ -58,7 +58,7 @@ COUNTS: dict[str, tuple[int, int, dict[str, int]]] = {
     "minProperties": (10, 0, {}),
     "minimum": (11, 0, {}),
     "multipleOf": (10, 0, {"multipleOf": 1}),
-    "not": (20, 18, {"not": 2}),
+    "not": (22, 18, {}),
     "oneOf": (24, 3, {}),
     "pattern": (12, 0, {}),
     "patternProperties": (25, 0, {}),

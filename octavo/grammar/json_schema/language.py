@@ -6,9 +6,10 @@ from collections.abc import Sequence
 from itertools import groupby
 
 from octavo.base.errors import RequestError
-from octavo.grammar.regex import EMPTY, NOTHING, Kind, Regex, both, concat, text, union
+from octavo.grammar.regex import EMPTY, NOTHING, Kind, Regex, concat, text, union
 
 MAX_STATES = 4096
+_ASCII = 128  # most that match have a text of these bytes, which is found sooner
 
 
 def is_empty(regex: Regex) -> bool:
@@ -21,12 +22,19 @@ def is_empty(regex: Regex) -> bool:
         return not regex.nullable
     if regex.is_plain:
         return False
+    return not (_leads_out(regex, _ASCII) or _leads_out(regex, 256))
+
+
+def _leads_out(regex: Regex, below: int) -> bool:
+    """Whether a text matches whose bytes are all below this."""
     seen, waiting = {regex}, [regex]
     for state in waiting:
         for byte in state.representatives:
+            if byte >= below:
+                break
             after = state.derivative(byte)
-            if after.nullable:
-                return False
+            if after.nullable or (after.is_plain and after.kind != Kind.NOTHING):
+                return True
             if after not in seen and after.kind != Kind.NOTHING:
                 seen.add(after)
                 waiting.append(after)
@@ -35,12 +43,7 @@ def is_empty(regex: Regex) -> bool:
                 f"patterns, formats and lengths together need more than {MAX_STATES} states",
                 "json",
             )
-    return True
-
-
-def overlap(first: Regex, second: Regex) -> bool:
-    """Whether a text matches both."""
-    return not is_empty(both(first, second))
+    return False
 
 
 def words(regex: Regex, limit: int) -> list[str] | None:
@@ -49,6 +52,17 @@ def words(regex: Regex, limit: int) -> list[str] | None:
         return sorted(word.decode() for word in _endings(regex, limit, {}))
     except _Endless:
         return None
+
+
+def bounded(regex: Regex, limit: int) -> bool:
+    """Whether its form alone says that texts are not endless; False says nothing."""
+    if regex.kind in (Kind.CHARS, Kind.BYTES):
+        return sum(high - low + 1 for low, high in regex.ranges) <= limit
+    if regex.kind == Kind.BOTH:
+        return any(bounded(part, limit) for part in regex.parts)
+    if regex.kind == Kind.NOT or (regex.kind == Kind.REPEAT and regex.most is None):
+        return False
+    return all(bounded(part, limit) for part in regex.parts)
 
 
 class _Endless(Exception):

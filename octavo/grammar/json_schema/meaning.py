@@ -13,6 +13,7 @@ from octavo.grammar.json_schema import keywords, strings
 from octavo.grammar.json_schema.assertions import Assertions
 from octavo.grammar.json_schema.constants import listed
 from octavo.grammar.json_schema.documents import Documents, Place, Scope
+from octavo.grammar.json_schema.errors import SchemaError
 from octavo.grammar.json_schema.expressions import (
     FALSE,
     TRUE,
@@ -45,6 +46,10 @@ _OLD = {
 _DRAFTS = "json-schema.org/"
 
 
+class _Circle(SchemaError):
+    """A schema applies to a value before it is known what it means."""
+
+
 class Meaning:
     """Sets of values by expression, each found once."""
 
@@ -72,9 +77,14 @@ class Meaning:
             return FALSE
         return Schema(place, self._documents.entered(place, scope))
 
-    def possible(self, expr: Expr, depth: int = 2) -> bool:
+    def _possible(self, expr: Expr, depth: int) -> bool:
         """False only if no value is in `expr`, as far as `depth` levels tell."""
-        shapes = self.of(expr)
+        try:
+            return self._any(self.of(expr), depth)
+        except _Circle:  # it is being looked into
+            return True
+
+    def _any(self, shapes: Shapes, depth: int = 2) -> bool:
         return bool(
             shapes.constants
             or not is_empty(shapes.numbers)
@@ -85,11 +95,11 @@ class Meaning:
 
     def _possible_array(self, shape: ArrayShape, depth: int) -> bool:
         items = [shape.item(i) for i in range(min(shape.least, len(shape.prefix) + 1))]
-        return depth < 0 or all(self.possible(item, depth) for item in items)
+        return depth < 0 or all(self._possible(item, depth) for item in items)
 
     def _possible_object(self, shape: ObjectShape, depth: int) -> bool:
         values = dict(shape.named)
-        return depth < 0 or all(self.possible(values[name], depth) for name in shape.required)
+        return depth < 0 or all(self._possible(values[name], depth) for name in shape.required)
 
     def _found(self, expr: Expr) -> Shapes:
         if isinstance(expr, Schema):
@@ -115,7 +125,8 @@ class Meaning:
         if not isinstance(place.schema, dict):
             raise place.error("a schema must be an object, true or false")
         if expr in self._open or len(self._open) >= MAX_IN_PLACE:
-            raise place.error(f"$ref: more than {MAX_IN_PLACE} schemas in one another, or a circle")
+            problem = f"$ref: more than {MAX_IN_PLACE} schemas in one another, or a circle"
+            raise _Circle(place.pointer, problem)
         self._open[expr] = None
         try:
             return self._keywords(place, expr.scope, seen)
@@ -182,20 +193,10 @@ class Meaning:
         found = NO_VALUE
         for i, part in enumerate(parts):
             for other in parts[:i] + parts[i + 1 :]:
-                if self._overlap(part, other):
+                if self._any(part.meet(other)):
                     part = self._thinned(part.meet(other.others()))
             found = found.join(part)
         return found
-
-    def _overlap(self, first: Shapes, second: Shapes) -> bool:
-        shared = first.meet(second)
-        return bool(
-            shared.constants
-            or not is_empty(shared.numbers)
-            or not is_empty(shared.strings)
-            or any(self._possible_array(shape, 1) for shape in shared.arrays)
-            or any(self._possible_object(shape, 1) for shape in shared.objects)
-        )
 
     def _not(self, place: Place, scope: Scope, seen: bool) -> Shapes:
         return self._in_place(place.child("not"), scope, False).others()

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from fractions import Fraction
+from functools import lru_cache
 
 from octavo.grammar.regex import (
     EMPTY,
@@ -69,6 +70,7 @@ def other_than(numbers: Regex) -> Regex:
     return NUMBER if numbers == NOTHING else both(NUMBER, complement(numbers))
 
 
+@lru_cache(maxsize=256)
 def at_least(bound: Fraction, excluded: bool = False) -> Regex:
     """Numbers from `bound` on, which must have an end."""
     if bound > 0 or (excluded and not bound):
@@ -78,6 +80,7 @@ def at_least(bound: Fraction, excluded: bool = False) -> Regex:
     return union(_UNSIGNED, concat(text("-"), _up_to(-bound)))
 
 
+@lru_cache(maxsize=256)
 def at_most(bound: Fraction, excluded: bool = False) -> Regex:
     """Numbers up to `bound`."""
     if bound < 0 or (excluded and not bound):

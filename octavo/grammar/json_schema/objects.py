@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from octavo.grammar.json_schema import strings
 from octavo.grammar.json_schema.expressions import FALSE, TRUE, Expr, all_of
-from octavo.grammar.json_schema.language import any_text_of, is_empty, words
+from octavo.grammar.json_schema.language import any_text_of, bounded, is_empty, words
 from octavo.grammar.json_schema.nodes import DEAD, choice, repeat, seq
 from octavo.grammar.json_schema.shapes import ObjectShape
 from octavo.grammar.regex import Regex, both, concat, text
@@ -29,16 +29,16 @@ Member = tuple[Regex, Expr]
 
 def write_object(writer: Writer, shape: ObjectShape, key: Hashable) -> Node:
     """All objects of this shape; `key` tells its rules from others."""
-    cases = list(_settled(writer, shape))
-    return choice([_Object(writer, case, (key, i)).node() for i, case in enumerate(cases)])
+    cases = [_Object(writer, *case, (key, i)) for i, case in enumerate(_settled(writer, shape))]
+    return choice([case.node() for case in cases])
 
 
-def _settled(writer: Writer, shape: ObjectShape) -> Iterator[ObjectShape]:
-    """The same objects, in cases: in each, a member that there must be has a name that is listed,
-    or is the only one of `some`, of a name that is not."""
-    shape = _with_listed(writer, shape)
+def _settled(writer: Writer, shape: ObjectShape) -> Iterator[tuple[ObjectShape, list[Member]]]:
+    """The same objects in cases, each with the kinds of names that are not listed. In each, a
+    member that there must be is listed, or is the only one of `some`."""
+    shape, classes = _with_listed(writer, replace(shape, some=_needed(shape.some)))
     if not shape.some:
-        yield shape
+        yield shape, classes
         return
     (names, expr), rest = shape.some[0], shape.some[1:]
     without = replace(shape, some=rest)
@@ -46,21 +46,39 @@ def _settled(writer: Writer, shape: ObjectShape) -> Iterator[ObjectShape]:
         if names.matches(name.encode(errors="surrogatepass")):
             wanted = ObjectShape(((name, all_of(value, expr)),), required=(name,))
             yield from _settled(writer, without.meet(wanted))
-    for others, value in _classes(writer, shape):
+    for others, value in classes:
         shared = both(names, others)
         if not is_empty(shared) and all_of(value, expr) != FALSE:
             if rest:
                 raise writer.error("not or oneOf: several members of any name are needed")
-            yield replace(shape, some=((shared, all_of(value, expr)),))
+            yield replace(shape, some=((shared, all_of(value, expr)),)), classes
 
 
-def _with_listed(writer: Writer, shape: ObjectShape) -> ObjectShape:
+def _needed(some: tuple[Member, ...]) -> tuple[Member, ...]:
+    """Without members that there are anyway, if there are the others."""
+    kept = list(some)
+    for names, expr in some:
+        others = [other for other in kept if other != (names, expr)]
+        if expr == TRUE and any(_within(other, names) for other, _ in others):
+            kept = others
+    return tuple(kept)
+
+
+def _within(names: Regex, others: Regex) -> bool:
+    return is_empty(both(names, strings.not_in(others)))
+
+
+def _with_listed(writer: Writer, shape: ObjectShape) -> tuple[ObjectShape, list[Member]]:
     """With names of their own where a pattern allows only few."""
+    classes = _classes(writer, shape)
     listed: dict[str, Expr] = {}
-    for names, expr in _classes(writer, shape):
-        found = words(names, MAX_LISTED) if shape.regions and expr != FALSE else None
+    left = []
+    for names, expr in classes:
+        found = words(names, MAX_LISTED) if bounded(names, MAX_LISTED) else None
         listed |= dict.fromkeys(found or (), expr)
-    return shape.meet(ObjectShape(tuple((name, TRUE) for name in listed))) if listed else shape
+        left += [] if found else [(names, expr)]
+    named = tuple((name, TRUE) for name in listed)
+    return (shape.meet(ObjectShape(named)), left) if listed else (shape, classes)
 
 
 def _classes(writer: Writer, shape: ObjectShape) -> list[Member]:
@@ -68,10 +86,9 @@ def _classes(writer: Writer, shape: ObjectShape) -> list[Member]:
     free = strings.not_in(any_text_of([name for name, _ in shape.named]))
     classes: list[Member] = [(free, TRUE)]
     for names, expr in shape.regions:
-        parted = []
-        for others, value in classes:
-            parted.append((both(others, names), all_of(value, expr)))
-            parted.append((both(others, strings.not_in(names)), value))
+        others = strings.not_in(names)
+        parted = [(both(n, names), all_of(e, expr)) for n, e in classes]
+        parted += [(both(n, others), e) for n, e in classes]
         classes = [(n, e) for n, e in parted if e != FALSE and not is_empty(n)]
         if len(classes) > MAX_CLASSES:
             raise writer.error(f"patternProperties makes more than {MAX_CLASSES} kinds of names")
@@ -81,7 +98,9 @@ def _classes(writer: Writer, shape: ObjectShape) -> list[Member]:
 class _Object:
     """An object whose members that there must be are listed, but for one at most."""
 
-    def __init__(self, writer: Writer, shape: ObjectShape, key: Hashable) -> None:
+    def __init__(
+        self, writer: Writer, shape: ObjectShape, others: list[Member], key: Hashable
+    ) -> None:
         self._writer = writer
         self._shape = shape
         self._key = key
@@ -91,7 +110,7 @@ class _Object:
         bounded = shape.least > len(required) or shape.most is not None
         self._least = shape.least if bounded else 0
         self._cap = max(1, self._least, shape.most or 0)
-        self._others = _classes(writer, shape)
+        self._others = others
 
     def node(self) -> Node:
         """From the opening brace on."""

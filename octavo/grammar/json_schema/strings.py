@@ -41,6 +41,10 @@ def not_in(strings: Regex) -> Regex:
     """All other strings."""
     if strings == ANY_TEXT:
         return NOTHING
+    if strings.kind == Kind.BOTH and len(strings.parts) == 2:
+        one, other = sorted(strings.parts, key=lambda part: part != ANY_TEXT)
+        if one == ANY_TEXT and other.kind == Kind.NOT:  # twice is not at all
+            return other.parts[0]
     return ANY_TEXT if strings == NOTHING else complement(strings)
 
 

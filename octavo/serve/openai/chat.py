@@ -42,7 +42,7 @@ from octavo.serve.owner import Owner
 from octavo.serve.stream import EventStream, json_answer, while_connected
 from octavo.text.formats.output_format import OutputFormat
 
-_NO_BUDGET = "thinking_token_budget: this model has no reasoning before its answers, as far as told"
+_NO_BUDGET = "thinking_token_budget: this model does not reason before it answers"
 
 
 def routes(generation: Generation, model: ServedModel, refusals: Refusals) -> APIRouter:
@@ -104,11 +104,9 @@ class Chat:
             template_messages(body.messages), **template_fields(body)
         )
         thinking = renderer.format.thinking(prompt, body.thinking_token_budget)
-        if body.thinking_token_budget is not None:
-            if thinking is None:
-                raise RequestError(_NO_BUDGET, "thinking_token_budget")
-            fields["thinking"] = thinking
-        if shape is not None:
+        if body.thinking_token_budget is not None and thinking is None:
+            raise RequestError(_NO_BUDGET, "thinking_token_budget")
+        if shape is not None or body.thinking_token_budget is not None:
             fields["thinking"] = thinking
         params = await self._generation.params(fields | fields_of(shape), None)
         await check_shape(self._generation, params, shape)

@@ -8,6 +8,7 @@ from octavo.base.errors import RequestError
 from octavo.base.structured import StructuredOutputsParams
 from octavo.serve.openai.structure import Structure, blamed_on
 from octavo.serve.openai.tools import ToolUse
+from octavo.text.formats.output_format import OutputFormat
 from octavo.text.renderer import Renderer
 
 _OBJECT = '{"type": "object"}'
@@ -23,17 +24,26 @@ def constraint(
         RequestError: the model cannot call tools, or calls and shape cannot be held to at once.
     """
     if tools is None:
-        return shape
+        return _in_its_place(renderer.format, shape)
     if (why := renderer.tools_refused) is not None:
         raise RequestError(f"tools: {why}", "tools")
     if tools.choice != "auto":
         shape = None  # there is no text that could have it
     elif shape is None and tools.parallel and not tools.strict:
         return None
+    content = None if shape is None else _expression(shape)
     with blamed_on("tools"):
-        content = None if shape is None else _expression(shape)
         grammar = renderer.format.grammar(tools.tools, tools.choice, tools.parallel, content)
-        return Structure(_with(grammar, shape), "tools")
+        structure = _with(grammar, shape)
+    return Structure(structure, "tools" if shape is None else shape.field)
+
+
+def _in_its_place(format: OutputFormat, shape: Structure | None) -> Structure | None:
+    """Where an answer has text among other parts, only that has the shape."""
+    if shape is None or not format.places_text:
+        return shape
+    grammar = format.grammar([], "auto", content=_expression(shape))
+    return Structure(_with(grammar, shape), shape.field)
 
 
 def _expression(shape: Structure) -> str:
@@ -41,8 +51,7 @@ def _expression(shape: Structure) -> str:
     params = shape.params
     if params.kind not in ("json", "json_object"):
         raise RequestError(
-            f"{shape.field} does not go with tools that the model may leave alone, unless it is "
-            "JSON",
+            f"{shape.field}: only JSON can be asked for beside tools, or in this model's format",
             shape.field,
         )
     return f"%json {params.json if params.kind == 'json' else _OBJECT}"

@@ -82,7 +82,8 @@ class _Writer:
         """Free text, which cannot begin a call, or calls, behind text where the format has that."""
         first, answers = self._calls.first, self._literal(self._format.answers)
         if self._content is not None:
-            return f"({answers} {self._content} | {self._row()})"
+            calls = f"| {self._row()}" if self._tools else ""
+            return f"({answers} {self._content} {calls})"
         if self._calls.anchored:
             char = pattern(first[:1] or "{")
             self._lines.append(rf"FREE: /\s*([^\s{char}](?s:.*))?/")

@@ -67,6 +67,12 @@ class OutputFormat:
         self._bound = description.mapped(self._marks.spelled)
 
     @property
+    def places_text(self) -> bool:
+        """Whether the text of an answer stands in a place of its own, between other parts, so that
+        a shape must be held to by `grammar`."""
+        return self.description.reopens
+
+    @property
     def reasons(self) -> bool:
         """Whether answers can have reasoning."""
         return self.description.reasoning is not None
