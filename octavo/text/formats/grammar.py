@@ -89,7 +89,7 @@ class _Writer:
             self._lines.append(rf"FREE: /\s*([^\s{char}](?s:.*))?/")
             return f"({answers} FREE | {self._row()})"
         marker = first[0] in self._marks.texts
-        trigger = "" if marker else re.split("[\ud800-\udfff]", first)[0]
+        trigger = "" if marker else re.split("[\ud800-\udfff]", self._calls.opens or first)[0]
         spelled = pattern(self._marks.texts[first[0]] if marker else trigger)
         self._lines.append(f"FREE: ~/(?s:.*){spelled}(?s:.*)/")
         if answers:
@@ -103,27 +103,33 @@ class _Writer:
         """Calls in a row, but for the text that has been written already."""
         calls = self._calls
         opens = self._literal(calls.opens.removeprefix(skipped))
-        lead = skipped.removeprefix(calls.opens)
-        first = self._any_call("first", lead) if lead else ""
+        lead, head = skipped.removeprefix(calls.opens), self._head
+        first = self._any_call("call", head.removeprefix(lead))
         more = ""
         if self._parallel and calls.between is not None:
-            more = f"({self._literal(calls.between)} {self._any_call('call')})*"
-        first = first or (self._any_call("call") if not more else "call")
+            # One lexeme with the literal behind it, which may begin as what closes the row does.
+            more = f"({self._any_call('more', calls.between + head)})*"
         return f"{opens} {first} {more} {self._literal(calls.closes)}"
 
-    def _any_call(self, rule: str, skipped: str = "") -> str:
-        """A rule for a call of any of the tools."""
+    @property
+    def _head(self) -> str:
+        """The literal that a call begins with."""
+        first = self._calls.parts[0]
+        return "" if first in FIELDS else first
+
+    def _any_call(self, rule: str, head: str) -> str:
+        """A rule for a call of any of the tools, that begins with `head`."""
         bodies = [
-            " ".join(filter(None, self._parts(name, schema or NO_PARAMETERS, skipped)))
+            " ".join(filter(None, [self._literal(head), *self._rest(name, schema)]))
             for name, schema in self._tools
         ]
         self._lines.append(f"{rule}: " + "\n  | ".join(bodies))
         return rule
 
-    def _parts(self, name: str, schema: Any, skipped: str) -> list[str]:
-        first, *others = self._calls.parts
-        parts = [first.removeprefix(skipped), *others]
-        return [self._part(part, name, schema) for part in parts]
+    def _rest(self, name: str, schema: Any) -> list[str]:
+        """A call behind its head."""
+        parts = self._calls.parts[1 if self._head else 0 :]
+        return [self._part(part, name, schema or NO_PARAMETERS) for part in parts]
 
     def _part(self, part: str, name: str, schema: Any) -> str:
         if part not in FIELDS:

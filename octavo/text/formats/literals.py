@@ -171,6 +171,8 @@ def types_of(schema: Any) -> set[str]:
 def _type_of(value: Any) -> str:
     if value is None:
         return "null"
+    if isinstance(value, float) and value.is_integer():
+        return "integer"  # as JSON Schema counts
     for kind, name in ((bool, "boolean"), (int, "integer"), (float, "number"), (str, "string")):
         if isinstance(value, kind):
             return name
