@@ -67,7 +67,6 @@ def shown(template: str, literal: str) -> bool:
     ("template", "reason"),
     [
         (CHATML.replace("turn(m)", "m.content"), "does not show calls"),
-        (HERMES.replace("| tojson }}}", "}}}"), "reads|came back"),  # Python's way of writing
         (HERMES.replace("call.function.arguments | tojson", "'{}'"), "reads|came back"),
         (HERMES.replace("</tool_call>", "{% if loop.first %}</tool_call>{% endif %}*"), "left"),
     ],
@@ -79,6 +78,11 @@ def test_what_cannot_be_read_has_a_reason(template, reason):
             assert format.tools_refused is None  # the operator says so, and it reads what it writes
         else:
             assert re.search(reason, format.tools_refused)
+
+
+def test_a_template_that_writes_arguments_as_they_come_is_given_text():
+    for parser in ("hermes", "auto"):
+        assert chosen(HERMES.replace("| tojson }}}", "}}}"), parser).tools_refused is None
 
 
 @pytest.mark.parametrize(
