@@ -67,6 +67,7 @@ def shown(template: str, literal: str) -> bool:
     ("template", "reason"),
     [
         (CHATML.replace("turn(m)", "m.content"), "does not show calls"),
+        (HERMES.replace("| tojson }}}", "| upper }}}"), "reads|came back"),
         (HERMES.replace("call.function.arguments | tojson", "'{}'"), "reads|came back"),
         (HERMES.replace("</tool_call>", "{% if loop.first %}</tool_call>{% endif %}*"), "left"),
     ],
