@@ -58,11 +58,12 @@ def _take(
         return list(roster.end(sequence, "error", drawn.error))
     reason = stop = None
     taken = 0
-    if drawn.closed_at is not None and sequence.closed_at is None:
-        sequence.closed_at = sequence.num_generated + drawn.closed_at
+    before = sequence.num_generated
     while taken < len(drawn.token_ids) and reason is None:
         reason, stop = sequence.append(drawn.token_ids[taken])
         taken += 1
+    if drawn.closed_at is not None and drawn.closed_at < taken and sequence.closed_at is None:
+        sequence.closed_at = before + drawn.closed_at
     if reason == "stop" and stop is None and sequence.closed_at is not None:
         reason = "length"  # it would have gone on
     if sequence.tables and (expected > 1 or sequence.under_way):
@@ -81,15 +82,15 @@ def _take(
         epoch=manager.cache.epoch,
         num_drafts=drawn.drafts,
         num_accepted=min(drawn.accepted, taken),
-        structured=_structured(sequence, drawn) if reason is not None else None,
+        structured=_structured(sequence, drawn, taken) if reason is not None else None,
     )
     return [delta]
 
 
-def _structured(sequence: Sequence, drawn: Sampled) -> Structured | None:
-    if drawn.is_whole is None:
+def _structured(sequence: Sequence, drawn: Sampled, taken: int) -> Structured | None:
+    if drawn.whole is None:
         return None
-    return Structured(drawn.is_whole, sequence.closed_at)
+    return Structured(drawn.whole[taken - 1], sequence.closed_at)
 
 
 def _advance(manager: KVManager, sequence: Sequence, ended: bool, drafted: bool) -> None:

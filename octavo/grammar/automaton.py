@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from octavo.base.errors import RequestError
 from octavo.grammar.regex import Regex
 from octavo.grammar.spelling import IMPOSSIBLE
 from octavo.grammar.vocabulary import Vocabulary
 
 MAX_KEPT = 2**16  # texts whose cost is remembered
+MAX_STATES = 2**12  # remembered
+MAX_SIZE = 2**11  # parts of what is left of a lexeme, unless a lexeme has as many itself
 
 
 class State:
@@ -29,14 +32,24 @@ class Automaton:
         self._vocabulary = vocabulary
         self._states: dict[Regex, State | None] = {}
         self._costs: dict[bytes, int] = {}
+        self._most = MAX_SIZE
+
+    def begin(self, lexeme: Regex) -> State | None:
+        """The state of a whole lexeme; see `state`."""
+        self._most = max(self._most, 2 * lexeme.size)
+        return self.state(lexeme)
 
     def state(self, regex: Regex) -> State | None:
         """None where it matches nothing.
 
         Raises:
-            RequestError: the expression is too large to search.
+            RequestError: the expression is too large.
         """
         if regex not in self._states:
+            if regex.size > self._most:
+                raise RequestError("a regular expression grows too large", "regex")
+            if len(self._states) >= MAX_STATES:
+                self._forget()
             shortest = regex.shortest
             self._states[regex] = (
                 None if shortest is None else State(regex, shortest, self._cost(shortest))
@@ -47,6 +60,13 @@ class Automaton:
         if byte not in state.next:
             state.next[byte] = self.state(state.regex.derivative(byte))
         return state.next[byte]
+
+    def _forget(self) -> None:
+        """All states that nobody holds; those that somebody does find their way again."""
+        for state in self._states.values():
+            if state is not None:
+                state.next.clear()
+        self._states.clear()
 
     def _cost(self, text: bytes) -> int:
         """The fewest tokens that spell `text`. What is left behind a byte is most often known."""

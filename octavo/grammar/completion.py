@@ -19,8 +19,8 @@ from octavo.grammar.spelling import IMPOSSIBLE, NO_TEXT, Spelling, spelled
 from octavo.grammar.vocabulary import Vocabulary
 
 MAX_FRAMES = 2**16  # remembered, to be shared by positions
-MAX_PAIRS = 256  # of a position
-MAX_NODES = 2**18  # looked at to find what may begin next
+MAX_PAIRS = 64  # of a position
+MAX_NODES = 2**14  # looked at to find what may begin next
 
 Piece = bytes | int  # a text, or one token
 Pieces = tuple[Piece, ...]
@@ -100,7 +100,11 @@ class Completion:
 
     def push(self, position: Position, token_id: int) -> Position | None:
         """The position behind one more token; None where the grammar has no place for it. Of very
-        many ways to read the answer, those are kept that cost least to end."""
+        many ways to read the answer, those are kept that cost least to end.
+
+        Raises:
+            RequestError: what may follow is too complex.
+        """
         pairs = self._behind_token(position.pairs, token_id)
         if token_id not in self._vocabulary.special_ids:
             pairs |= self._behind_text(position.pairs, self._vocabulary.tokens[token_id])
@@ -241,7 +245,7 @@ class Completion:
     def _part(self, node: Node) -> _Part:
         part = _Part(node)
         if isinstance(node, Lexeme):
-            part.state = self._automaton.state(node.regex)
+            part.state = self._automaton.begin(node.regex)
         elif isinstance(node, Repeat):
             part.parts = (self._part(node.node),)
         elif isinstance(node, Seq | Choice):

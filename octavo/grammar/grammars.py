@@ -19,7 +19,7 @@ from octavo.grammar.matcher import Backend
 from octavo.grammar.thinking import ThinkingBudget
 from octavo.grammar.vocabulary import Vocabulary
 
-MOST_KEPT = 64  # structures; what their lexers have met takes memory
+MOST_KEPT = 128  # structures; what their lexers have met takes memory
 
 
 class Maker:
@@ -67,16 +67,24 @@ class Grammars:
 
     def guide(self, params: SamplingParams) -> Guide | None:
         """Who follows an answer from its first token on; None where it may be anything."""
-        thinking = params.thinking
         budget = None
-        if thinking is not None and thinking.budget is not None and thinking.state != "closed":
-            budget = ThinkingBudget(thinking, self._maker.vocabulary)
-        making = self.begin(params)
-        if making is None and budget is None:
+        if params.thinking is not None and params.thinking.budget is not None:
+            budget = ThinkingBudget.of(params.thinking, self._maker.vocabulary)
+        structure = self._structure(params)
+        if structure is None and budget is None:
             return None
         assert params.max_tokens is not None, "the door left it open"
-        structure = making.result() if making is not None else None
         return Guide(self._maker.vocabulary, structure, budget, params.max_tokens)
+
+    def _structure(self, params: SamplingParams) -> Structure | None:
+        """Made before, and made again where so many others were asked for that it is forgotten."""
+        wanted = params.structured_outputs
+        if wanted is None:
+            return None
+        made = self._made.get(digest(wanted, params.thinking))
+        if made is not None and made.done():
+            return made.result()
+        return self._maker.structure(wanted, params.thinking)
 
     @cached_property
     def _maker(self) -> Maker:

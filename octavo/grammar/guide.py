@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from octavo.base.errors import RequestError
 from octavo.grammar.completion import Completion, Position
 from octavo.grammar.matcher import Compiled, Mask
 from octavo.grammar.thinking import ThinkingBudget
@@ -127,8 +128,12 @@ class Guide:
 
     def _look(self, token_id: int) -> _Ahead:
         assert self._completion is not None and self._position is not None
-        position, left = self._completion.push(self._position, token_id), self._left - 1
-        if position is None:  # there were too many ways to read it: it is not closed in time
+        left = self._left - 1
+        try:
+            position = self._completion.push(self._position, token_id)
+        except RequestError:
+            position = None
+        if position is None:  # too complex, or too many ways to read it: it is not closed in time
             return _Ahead(None, None, True)
         if position.cost <= left or self._completion.shortest(position).counts[0] <= left:
             return _Ahead(position, None, True)

@@ -15,7 +15,7 @@ from functools import cached_property
 from octavo.base.errors import RequestError
 from octavo.grammar.utf8 import SURROGATES, UNICODE, byte_ranges
 
-MAX_SEARCHED = 10_000  # states of an intersection or complement, for its shortest text
+MAX_SEARCHED = 2_000  # states of an intersection or complement, for its shortest text
 Range = tuple[int, int]  # code points or bytes, both ends included
 
 
@@ -35,7 +35,17 @@ class Regex:
     """An expression; equal ones are equal objects to `==` and in dicts. Made by the functions
     below, which bring it into one form."""
 
-    __slots__ = ("__dict__", "_hash", "kind", "least", "most", "nullable", "parts", "ranges")
+    __slots__ = (
+        "__dict__",
+        "_hash",
+        "kind",
+        "least",
+        "most",
+        "nullable",
+        "parts",
+        "ranges",
+        "size",
+    )
 
     def __init__(
         self,
@@ -52,6 +62,7 @@ class Regex:
         self.ranges = ranges
         self.least = least  # of a repetition
         self.most = most  # None: any number
+        self.size = 1 + sum(part.size for part in parts)  # each part as often as it stands there
         self._hash = hash((kind, parts, ranges, least, most))
 
     def __hash__(self) -> int:

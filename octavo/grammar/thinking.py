@@ -2,48 +2,61 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field, replace
+
 from octavo.base.structured import Marker, Thinking
 from octavo.grammar.spelling import spelled
 from octavo.grammar.vocabulary import Vocabulary
 
 
+@dataclass(frozen=True, slots=True)
 class ThinkingBudget:
     """Follows the reasoning of one answer. Never changes: `after` gives what follows.
 
-    The budget counts the tokens between the markers. Where it is used up, the tokens of the closing
-    marker are all that may be written.
+    The budget counts the tokens behind the opening marker. Where it is used up, the tokens of the
+    closing marker are all that may be written. Reasoning comes first: what opens later is text.
     """
 
-    __slots__ = ("_closing", "_count", "_is_open", "_most", "_tail", "_thinking", "_vocabulary")
+    vocabulary: Vocabulary
+    most: int  # tokens
+    opens: Marker
+    closes: Marker
+    closing: tuple[int, ...]  # tokens of that
+    state: str  # as in `Thinking`; "closed" for good
+    count: int = 0
+    text: bytes = field(default=b"", repr=False)  # as far as a marker may have begun in it
 
-    def __init__(self, thinking: Thinking, vocabulary: Vocabulary) -> None:
-        assert thinking.budget is not None
-        self._thinking = thinking
-        self._vocabulary = vocabulary
-        self._most = thinking.budget
-        self._closing = tuple(_tokens(thinking.closes, vocabulary))
-        self._is_open = thinking.state == "open"
-        self._count = 0
-        self._tail = b""  # of the text, as far as a marker may have begun in it
+    @classmethod
+    def of(cls, thinking: Thinking, vocabulary: Vocabulary) -> ThinkingBudget | None:
+        """At the beginning of an answer; None where there is no budget."""
+        if thinking.budget is None:
+            return None
+        closing = tuple(_tokens(thinking.closes, vocabulary))
+        markers = thinking.opens, thinking.closes
+        return cls(vocabulary, thinking.budget, *markers, closing, thinking.state)
 
     @property
     def forced(self) -> int | None:
         """The only token that may come next."""
-        over = self._count - self._most
-        return self._closing[over] if self._is_open and 0 <= over < len(self._closing) else None
+        over = self.count - self.most
+        is_forced = self.state == "open" and 0 <= over < len(self.closing)
+        return self.closing[over] if is_forced else None
 
     def after(self, token_id: int) -> ThinkingBudget:
         """Behind one more token."""
-        next = ThinkingBudget.__new__(ThinkingBudget)
-        next._thinking, next._vocabulary = self._thinking, self._vocabulary
-        next._most, next._closing = self._most, self._closing
-        text = self._tail + self._vocabulary.tokens[token_id]
-        wanted = self._thinking.closes if self._is_open else self._thinking.opens
-        met = _is_met(wanted, token_id, text)
-        next._is_open = self._is_open != met
-        next._count = self._count + (self._is_open and not met)
-        next._tail = b"" if met else text[-max(0, len(wanted.text.encode()) - 1) :]
-        return next
+        if self.state == "closed":
+            return self
+        text = self.text + self.vocabulary.tokens[token_id]
+        if self.state == "open":
+            if _is_met(self.closes, token_id, text):
+                return replace(self, state="closed")
+            kept = text[-len(self.closes.text.encode()) :]
+            return replace(self, count=self.count + 1, text=kept)
+        if _is_met(self.opens, token_id, text):
+            return replace(self, state="open", text=b"")
+        begun, wanted = text.lstrip(), self.opens.text.encode()
+        may_open = not begun or (self.opens.token_id is None and wanted.startswith(begun))
+        return replace(self, text=text) if may_open else replace(self, state="closed")
 
 
 def _is_met(marker: Marker, token_id: int, text: bytes) -> bool:

@@ -8,7 +8,7 @@ was drawn alone or behind drafts.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import msgspec
 
@@ -29,8 +29,12 @@ class _Part:
     at: int  # the first one's index
     drafts: Sequence[int]
     guide: Guide
-    taken: int = 0
+    whole: list[bool | None] = field(default_factory=list)  # behind each token that was taken
     error: str | None = None
+
+    @property
+    def taken(self) -> int:
+        return len(self.whole)
 
 
 class Guiding:
@@ -78,14 +82,15 @@ class Guiding:
                 settled[i] = others[i]
         return settled
 
-    def judged(self, index: int, count: int) -> tuple[int | None, bool | None]:
+    def judged(self, index: int, count: int) -> tuple[int | None, list[bool] | None]:
         """Of `wanted[index]`, of which so many tokens are accepted: which was drawn again first,
-        and whether the answer is whole."""
+        and whether the answer is whole behind each; None where it has no structure."""
         part = self._parts.get(index)
         if part is None:
             return None, None
         closed = (i for i in range(count) if part.at + i in self._closed)
-        return next(closed, None), part.guide.is_whole
+        whole = [one for one in part.whole if one is not None]
+        return next(closed, None), whole or None
 
     def _refused(self, drawn: Sequence[Drawn]) -> Masks:
         """Guides take what may stay, up to the first draw that may not."""
@@ -100,7 +105,7 @@ class Guiding:
                     refused[at] = part.guide.only()
                     break
                 part.guide.take(token)
-                part.taken += 1
+                part.whole.append(part.guide.is_whole)
         return refused
 
 

@@ -23,8 +23,8 @@ from octavo.worker.guiding import Guiding, Masks, masked
 from octavo.worker.states import FindGuide, States
 from octavo.worker.swap import SwapStore
 
-# Of so many tokens of a row: which closes its structure in time, and whether it is whole.
-Judged = Callable[[int], tuple[int | None, bool | None]]
+# Of so many tokens of a row: which closes its structure in time, and where the answer is whole.
+Judged = Callable[[int], tuple[int | None, list[bool] | None]]
 LOAD_SECONDS = 0.05  # how long a step without rows waits for what is being loaded
 
 
@@ -218,7 +218,7 @@ def _sampled(
         return Sampled(wanted.sequence_id, child, [], error=error)
     taken = list(_accepted(wanted.drafts, drawn))
     logprobs = [one.logprobs for one in taken if one.logprobs is not None]
-    closed_at, is_whole = judged(len(taken))
+    closed_at, whole = judged(len(taken))
     return Sampled(
         wanted.sequence_id,
         child,
@@ -226,7 +226,7 @@ def _sampled(
         logprobs or None,
         drafts=len(wanted.drafts),
         closed_at=closed_at,
-        is_whole=is_whole,
+        whole=whole,
     )
 
 

@@ -22,6 +22,7 @@ BYTES = [bytes((byte,)) for byte in range(32, 127)]
 WORDS = [b'{"', b'":', b'"}', b'","', b"[[", b"]]", b"]}", b"the", b" cat", b"id", b"aa", b"00"]
 SPECIAL = [b"<think>", b"</think>", b"<end>", b"<stop>"]
 TOKENS = [*BYTES, *WORDS, *SPECIAL]
+SPACE = 0
 THINK, CLOSE, END, STOP = range(len(BYTES) + len(WORDS), len(TOKENS))
 VOCABULARY = Vocabulary(TOKENS, frozenset((THINK, CLOSE, END, STOP)), (END, STOP))
 
@@ -160,6 +161,18 @@ def test_draft_that_may_not_be_drawn_ends_the_masks() -> None:
     assert again is not None and allowed(again) == allowed(first)
 
 
+def test_what_grows_too_complex_is_no_longer_closed_in_time() -> None:
+    """But its masks hold, and nobody waits for long."""
+    ways = repeat(concat(repeat(one_of("ab"), 0, 500), optional(text("c"))), 30, 30)
+    grammar = Grammar(Lexeme(ways))
+    structure = Structure(LLGuidance(VOCABULARY).compile(grammar), Completion(grammar, VOCABULARY))
+    guide = Guide(VOCABULARY, structure, None, 99)
+    for token in [TOKENS.index(b"a")] * 50:
+        assert guide.allows(token)
+        guide.take(token)
+    assert guide.is_whole
+
+
 def test_only_ends_where_the_answer_is_whole_and_nothing_fits() -> None:
     guide = Guide(VOCABULARY, structure("optional"), None, 2)
     guide.take(TOKENS.index(b"a"))
@@ -173,26 +186,48 @@ TEXTS = Thinking(opens=Marker("[the"), closes=Marker("cat]"), budget=2, state="o
 
 
 def test_thinking_is_closed_when_its_budget_is_used_up() -> None:
-    guide = Guide(VOCABULARY, None, ThinkingBudget(TAGS, VOCABULARY), 99)
-    for token in (5, THINK, 5, CLOSE, 6, 7, THINK, 8, 9):
+    guide = Guide(VOCABULARY, None, ThinkingBudget.of(TAGS, VOCABULARY), 99)
+    for token in (SPACE, THINK, 5, 8, 9):
         assert guide.masks(()) == [None]
         guide.take(token)
     [mask] = guide.masks(())
-    assert mask is not None and allowed(mask) == [CLOSE]  # three tokens in both blocks
+    assert mask is not None and allowed(mask) == [CLOSE]
     assert guide.is_whole is None
-    guide.take(CLOSE)
-    assert guide.masks(()) == [None]
+    for token in (CLOSE, THINK, 5, 6, 7, 8, 9):  # what opens later is text
+        guide.take(token)
+        assert guide.masks(()) == [None]
+
+
+def test_what_opens_behind_text_is_text() -> None:
+    guide = Guide(VOCABULARY, None, ThinkingBudget.of(TAGS, VOCABULARY), 99)
+    for token in (5, THINK, 5, 6, 7, 8):
+        guide.take(token)
+        assert guide.masks(()) == [None]
+
+
+def test_text_that_opens_is_met_across_tokens() -> None:
+    opens = Thinking(opens=Marker("[the"), closes=Marker("cat]"), budget=1)
+    budget = ThinkingBudget.of(opens, VOCABULARY)
+    guide = Guide(VOCABULARY, None, budget, 99)
+    for piece in (b" ", b"[", b"the", b"a"):
+        assert guide.masks(()) == [None]
+        guide.take(TOKENS.index(piece))
+    assert guide.masks(())[0] is not None
+    other = Guide(VOCABULARY, None, budget, 99)
+    for piece in (b"[", b"a", b"[", b"the", b"a", b"a"):
+        other.take(TOKENS.index(piece))
+        assert other.masks(()) == [None]
 
 
 def test_budget_reached_within_drafts() -> None:
-    guide = Guide(VOCABULARY, None, ThinkingBudget(TAGS, VOCABULARY), 99)
+    guide = Guide(VOCABULARY, None, ThinkingBudget.of(TAGS, VOCABULARY), 99)
     masks = guide.masks([THINK, 1, 2, 3, CLOSE, 5])
     assert [mask is None for mask in masks] == [True, True, True, True, False, True, True]
     assert masks[4] is not None and allowed(masks[4]) == [CLOSE]
 
 
 def test_closing_text_of_several_tokens_is_written_whole() -> None:
-    guide = Guide(VOCABULARY, None, ThinkingBudget(TEXTS, VOCABULARY), 99)
+    guide = Guide(VOCABULARY, None, ThinkingBudget.of(TEXTS, VOCABULARY), 99)
     guide.take(5)
     guide.take(6)
     written = b""
@@ -204,11 +239,11 @@ def test_closing_text_of_several_tokens_is_written_whole() -> None:
 
 
 def test_text_markers_are_found_across_tokens() -> None:
-    guide = Guide(VOCABULARY, None, ThinkingBudget(TEXTS, VOCABULARY), 99)
+    guide = Guide(VOCABULARY, None, ThinkingBudget.of(TEXTS, VOCABULARY), 99)
     guide.take(TOKENS.index(b"c"))
     guide.take(TOKENS.index(b"a"))  # two tokens: the budget
     assert guide.masks(())[0] is not None
-    closes = Guide(VOCABULARY, None, ThinkingBudget(TEXTS, VOCABULARY), 99)
+    closes = Guide(VOCABULARY, None, ThinkingBudget.of(TEXTS, VOCABULARY), 99)
     for piece in (b" cat", b"]", b"the", b"the", b"the"):
         closes.take(TOKENS.index(piece))
     assert closes.masks(()) == [None]
@@ -216,7 +251,7 @@ def test_text_markers_are_found_across_tokens() -> None:
 
 def test_no_budget_at_all_closes_at_once() -> None:
     none = Thinking(opens=TAGS.opens, closes=TAGS.closes, budget=0, state="open")
-    [mask] = Guide(VOCABULARY, None, ThinkingBudget(none, VOCABULARY), 99).masks(())
+    [mask] = Guide(VOCABULARY, None, ThinkingBudget.of(none, VOCABULARY), 99).masks(())
     assert mask is not None and allowed(mask) == [CLOSE]
 
 
@@ -224,7 +259,7 @@ def test_budget_of_thinking_and_structure() -> None:
     budget = Thinking(opens=TAGS.opens, closes=TAGS.closes, budget=4, state="open")
     for seed in range(30):
         rng = random.Random(seed)
-        guide = Guide(VOCABULARY, structure("thinking"), ThinkingBudget(budget, VOCABULARY), 40)
+        guide = Guide(VOCABULARY, structure("thinking"), ThinkingBudget.of(budget, VOCABULARY), 40)
         tokens = []
         while len(tokens) < 40 and not (tokens and tokens[-1] in (END, STOP)):
             tokens.append(draw(guide, rng))
