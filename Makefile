@@ -39,8 +39,8 @@ test-slow: .venv/.installed-dev ## run the slow tests
 test-models: .venv/.installed-dev ## test every model type that Transformers knows
 	scripts/test -m slow tests/fallback/test_census.py $(ARGS)
 
-conformance: .venv/.installed-dev .venv/.installed-eval ## lm-eval's scores over HTTP, and without
-	scripts/test -m slow tests/e2e/test_lm_eval.py $(ARGS)
+conformance: .venv/.installed-dev .venv/.installed-eval .venv-clients/.installed ## lm-eval's scores over HTTP, and without; other clients
+	scripts/test -m slow tests/e2e/test_lm_eval.py tests/e2e/test_clients.py $(ARGS)
 
 sanitize: .venv/.installed-dev ## the native tests under AddressSanitizer and UBSan
 	scripts/sanitize $(ARGS)
@@ -58,8 +58,8 @@ wheel: .venv/.build-tools ## build the wheel, in dist
 wheel-test: wheel ## install the wheel where there is no compiler, and try it
 	scripts/wheel-test
 
-clean: ## remove .venv and what tools left
-	rm -rf .venv build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
+clean: ## remove the environments and what tools left
+	rm -rf .venv .venv-clients build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
 	find octavo tests -name __pycache__ -prune -exec rm -rf {} +
 
 # pip comes last into a new environment: without it, its making was interrupted.
@@ -80,3 +80,9 @@ clean: ## remove .venv and what tools left
 	@echo "installing Octavo and '$*' in .venv; PyTorch is the large part" >&2
 	$(INSTALL) $(PIP_ARGS) --no-build-isolation -e '.[$*]'
 	@touch .venv/.installed $@
+
+# Clients that want other versions of what the tests use.
+.venv-clients/.installed: tests/e2e/clients.txt
+	$(PYTHON) -m venv .venv-clients
+	.venv-clients/bin/python -m pip --disable-pip-version-check install $(PIP_ARGS) -r $<
+	@touch $@

@@ -16,6 +16,7 @@ using Structs = nb::ndarray<T, Shape, nb::c_contig, nb::device::cpu>;
 // How many rows the arrays have that a row of controls points into.
 struct Room {
   int64_t work;
+  int64_t masks;
   int64_t ids;
   int64_t likely;
 };
@@ -29,6 +30,7 @@ void check_row(const SampleJob& job, const Controls& c, const Room& room) {
   require(c.given < static_cast<double>(job.vocab),
           "sample: a given token is outside the vocabulary");
   require(c.work < static_cast<double>(room.work), "sample: no such row to draw from");
+  require(c.mask < static_cast<double>(room.masks), "sample: no such mask");
   require(0 <= c.known && c.known <= c.generated && c.generated <= c.allowed &&
               c.allowed <= c.named && c.named <= c.end && c.end <= static_cast<double>(room.ids),
           "sample: a row's tokens are outside the array");
@@ -45,17 +47,20 @@ void check_job(const SampleJob& job, const Room& room) {
 }
 
 void sample_arrays(Pool& pool, Array<const float, 2> logits, Array<const float, 2> work,
-                   Structs<const double, nb::shape<-1, 18>> controls, Array<const int32_t, 1> ids,
+                   Structs<const double, nb::shape<-1, 19>> controls, Array<const uint32_t, 2> masks,
+                   Array<const int32_t, 1> ids,
                    Structs<const double, nb::shape<-1, 3>> edits,
                    Structs<double, nb::shape<-1, 6>> drawn,
                    Structs<double, nb::shape<-1, 2>> likely) {
-  static_assert(sizeof(Controls) == 18 * sizeof(double) && sizeof(Drawn) == 6 * sizeof(double));
+  static_assert(sizeof(Controls) == 19 * sizeof(double) && sizeof(Drawn) == 6 * sizeof(double));
   const SampleJob job{
       .rows = static_cast<int64_t>(logits.shape(0)),
       .vocab = static_cast<int64_t>(logits.shape(1)),
       .logits = logits.data(),
       .work = work.data(),
       .controls = reinterpret_cast<const Controls*>(controls.data()),
+      .masks = masks.data(),
+      .words = static_cast<int64_t>(masks.shape(1)),
       .ids = ids.data(),
       .edits = reinterpret_cast<const Edit*>(edits.data()),
       .num_edits = static_cast<int64_t>(edits.shape(0)),
@@ -68,6 +73,7 @@ void sample_arrays(Pool& pool, Array<const float, 2> logits, Array<const float, 
   require(work.shape(0) == 0 || work.shape(1) == logits.shape(1),
           "sample: logits of different widths");
   check_job(job, {.work = static_cast<int64_t>(work.shape(0)),
+                  .masks = static_cast<int64_t>(masks.shape(0)),
                   .ids = static_cast<int64_t>(ids.shape(0)),
                   .likely = static_cast<int64_t>(likely.shape(0))});
   nb::gil_scoped_release release;
@@ -78,7 +84,7 @@ void sample_arrays(Pool& pool, Array<const float, 2> logits, Array<const float, 
 
 void bind_sample(nb::class_<Pool>& pool) {
   pool.def("sample", &sample_arrays, nb::arg("logits"), nb::arg("work"), nb::arg("controls"),
-           nb::arg("ids"), nb::arg("edits"), nb::arg("drawn"), nb::arg("likely"));
+           nb::arg("masks"), nb::arg("ids"), nb::arg("edits"), nb::arg("drawn"), nb::arg("likely"));
 }
 
 }  // namespace octavo

@@ -47,6 +47,17 @@ void allow(const float* logits, int64_t n, std::span<const int32_t> allowed, flo
   for (int32_t token : allowed) to[token] = logits[token];
 }
 
+// to[i] = logits[i] for those whose bit is set, else -inf; `to` may be `logits`.
+void mask_out(const float* logits, int64_t n, const uint32_t* mask, int64_t words, float* to) {
+  constexpr int BITS = 32;
+  const int64_t whole = std::min(words, n / BITS);
+  for (int64_t w = 0; w < whole; w++)
+    for (int i = 0; i < BITS; i++)
+      to[w * BITS + i] = logits[w * BITS + i] - (mask[w] >> i & 1 ? 0 : INF);
+  for (int64_t i = whole * BITS; i < n; i++)
+    to[i] = logits[i] - (i / BITS < words && mask[i / BITS] >> i % BITS & 1 ? 0 : INF);
+}
+
 // The logits that the row draws from: as they came, or with its edits and penalties.
 const float* adjust(const SampleJob& job, int64_t row, Scratch& s) {
   const Controls& c = job.controls[row];
@@ -55,12 +66,15 @@ const float* adjust(const SampleJob& job, int64_t row, Scratch& s) {
   const auto [begin, end] = std::equal_range(
       job.edits, job.edits + job.num_edits, Edit{static_cast<double>(row), 0, 0},
       [](const Edit& a, const Edit& b) { return a.row < b.row; });
-  if (begin == end && c.known == c.named) return logits;
+  if (begin == end && c.known == c.named && c.mask < 0) return logits;
   float* edited = s.edited.get();
   if (c.allowed == c.named)
     std::copy_n(logits, job.vocab, edited);
   else
     allow(logits, job.vocab, ids_between(job, c.allowed, c.named), edited);
+  if (c.mask >= 0)
+    mask_out(edited, job.vocab, job.masks + static_cast<int64_t>(c.mask) * job.words, job.words,
+             edited);
   for (const Edit* edit = begin; edit != end; edit++)
     edited[static_cast<int64_t>(edit->token)] += static_cast<float>(edit->shift);
   penalise(job, c, edited, s);

@@ -39,6 +39,8 @@ struct Controls {
   double allowed;    // the only tokens that may be drawn; where there are none, all may
   double named;      // tokens to tell the logprobs of
   double end;
+
+  double mask;  // row of SampleJob::masks; -1: any token may be drawn
 };
 
 // A number to add to a logit before any penalty.
@@ -68,6 +70,8 @@ struct SampleJob {
   const float* logits;       // [rows][vocab]
   const float* work;         // [...][vocab]: logits that are drawn from in the place of those
   const Controls* controls;  // [rows]
+  const uint32_t* masks;     // [...][words]: a bit for each token that may be drawn, lowest first
+  int64_t words;             // tokens beyond them may not be drawn
   const int32_t* ids;        // tokens, see Controls
   const Edit* edits;         // by row
   int64_t num_edits;

@@ -51,6 +51,7 @@ class Answer:
             mine.cumulative_logprob = delta.score
         mine.num_drafts += delta.num_drafts
         mine.num_accepted += delta.num_accepted
+        mine.structured = delta.structured
         mine.finish_reason, mine.stop_reason = delta.finish_reason, delta.stop_reason
         self.output.error = delta.error or self.output.error
         self.output.num_cached_tokens = max(self.output.num_cached_tokens, delta.num_cached_tokens)

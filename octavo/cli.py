@@ -182,6 +182,12 @@ def drafts(options: argparse.Namespace) -> None:
     run(options, _engine_settings(options))
 
 
+def structured(options: argparse.Namespace) -> None:
+    from octavo.bench.structured import run
+
+    run(options, _engine_settings(options))
+
+
 def limits(options: argparse.Namespace) -> None:
     from octavo.bench.limits import run
 
@@ -301,6 +307,11 @@ def _add_bench(parser: argparse.ArgumentParser) -> None:
         help="as in serving, may be repeated; default: ngram",
     )
     sub.add_argument("--repeats", type=int, default=3, help="runs of which medians are taken")
+    sub.add_argument("--json", metavar="FILE", help="write the figures here too")
+    _add_engine(sub, positional=False)
+    sub = _command(kinds, "structured", structured, "what answers of a structure cost")
+    sub.add_argument("--rows", type=int, default=16, help="answers at once; default: %(default)s")
+    sub.add_argument("--repeats", type=int, default=5, help="rounds of which medians are taken")
     sub.add_argument("--json", metavar="FILE", help="write the figures here too")
     _add_engine(sub, positional=False)
     sub = _command(kinds, "limits", limits, "what this machine can multiply and read at most")

@@ -16,6 +16,9 @@ from octavo.sampling.rows import SamplingRow
 def reference_logits(logits: np.ndarray, row: SamplingRow) -> np.ndarray:
     p, x = row.params, logits.astype(np.float64)
     output = row.token_ids[row.prompt_len : row.position].tolist()
+    if row.mask is not None:
+        bits = [int(word) >> bit & 1 for word in row.mask.view(np.uint32) for bit in range(32)]
+        x[[i for i in range(len(x)) if i >= len(bits) or not bits[i]]] = -np.inf
     if p.allowed_token_ids is not None:
         x[~np.isin(np.arange(len(x)), p.allowed_token_ids)] = -np.inf
     for *begun, last in p.bad_word_ids or ():

@@ -17,12 +17,14 @@ VOCAB = 300
 
 def make_row(
     *, tokens: list[int] | None = None, prompt_len: int = 2, child: int = 0,
-    stop_ids: tuple[int, ...] = (), **params: Any,
+    stop_ids: tuple[int, ...] = (), mask: np.ndarray | None = None, **params: Any,
 ) -> SamplingRow:  # fmt: skip
     known = np.array(tokens or [1, 2], dtype=np.int32)
     params = {"seed": 0, "max_tokens": None, **params}
     wanted = SamplingParams(**params)
-    return SamplingRow(wanted, child, len(known), prompt_len, known, stop_ids, wanted.logprobs)
+    return SamplingRow(
+        wanted, child, len(known), prompt_len, known, stop_ids, wanted.logprobs, mask=mask
+    )
 
 
 def random_row(rng: np.random.Generator, vocab: int, **fixed: Any) -> SamplingRow:
@@ -49,6 +51,8 @@ def random_row(rng: np.random.Generator, vocab: int, **fixed: Any) -> SamplingRo
         "bad_word_ids": maybe(words, None, 0.3),
         "logprobs": maybe(int(rng.integers(0, 6)), None),
     }
+    if controls["allowed_token_ids"] is None:
+        controls["mask"] = maybe(random_mask(rng, vocab), None, 0.3)
     return make_row(
         tokens=tokens.tolist(),
         prompt_len=int(rng.integers(1, len(tokens) + 1)),
@@ -56,6 +60,16 @@ def random_row(rng: np.random.Generator, vocab: int, **fixed: Any) -> SamplingRo
         stop_ids=tuple(rng.integers(0, vocab, 3).tolist()),
         **(controls | fixed),
     )
+
+
+def random_mask(rng: np.random.Generator, vocab: int) -> np.ndarray:
+    """Words with all, no or some bits; where 32 does not divide it, too few for the vocabulary."""
+    words = max(1, vocab // 32)
+    some = rng.integers(0, 2**32, words, dtype=np.uint32)
+    every = np.full_like(some, 2**32 - 1)
+    mask = np.choose(rng.integers(0, 3, words), [some, every, np.zeros_like(some)])
+    mask[rng.integers(0, words)] = 2**32 - 1
+    return mask.view(np.int32)
 
 
 class Tilt:

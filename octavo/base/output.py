@@ -11,6 +11,15 @@ from octavo.base.plan import TokenLogprobs
 FinishReason = Literal["stop", "length", "repetition", "error", "abort"]
 
 
+class Structured(msgspec.Struct, frozen=True):
+    """What became of an answer that was to have a structure."""
+
+    complete: bool  # it has
+    # Index of the output token from which on only what still led to a whole answer within
+    # max_tokens was written; None: it was never needed.
+    closed_at: int | None = None
+
+
 class Delta(msgspec.Struct, frozen=True, omit_defaults=True):
     """What one step added to one sequence of a request."""
 
@@ -28,6 +37,7 @@ class Delta(msgspec.Struct, frozen=True, omit_defaults=True):
     prompt_logprobs: list[TokenLogprobs] | None = None  # of the next prompt positions
     num_drafts: int = 0  # verified for these tokens
     num_accepted: int = 0  # of these
+    structured: Structured | None = None  # once it has ended, if a structure was asked for
 
 
 class EngineStats(msgspec.Struct, frozen=True, kw_only=True):
@@ -88,6 +98,7 @@ class CompletionOutput(msgspec.Struct, kw_only=True):
     epochs: list[tuple[str, int]] = []  # weights, and how many tokens they drew, in order
     num_drafts: int = 0  # that were verified
     num_accepted: int = 0  # of these
+    structured: Structured | None = None  # what became of the structure that was asked for
 
 
 class RequestOutput(msgspec.Struct, kw_only=True):

@@ -105,6 +105,8 @@ class Sampled(msgspec.Struct, frozen=True):
     logprobs: list[TokenLogprobs] | None = None
     error: str | None = None
     drafts: int = 0  # that were verified
+    closed_at: int | None = None  # which of these took the place of one that left too few tokens
+    is_whole: bool | None = None  # the answer has all that its structure asks for
 
     @property
     def accepted(self) -> int:

@@ -11,6 +11,7 @@ import msgspec
 from octavo.base import check
 from octavo.base.errors import RequestError
 from octavo.base.repetition import RepetitionDetection
+from octavo.base.structured import StructuredOutputsParams, Thinking
 
 MAX_N = 128
 MAX_LENGTH_PENALTY = 100.0
@@ -62,6 +63,8 @@ class SamplingParams(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tr
     bad_word_ids: Sequence[Sequence[int]] | None = None  # their tokens: octavo.text.bad_words
     logits_processors: Sequence[str] | None = None  # names of those that the engine has loaded
     extra_args: dict[str, Any] | None = None  # for them
+    structured_outputs: StructuredOutputsParams | None = None  # the shape of the answer
+    thinking: Thinking | None = None  # the reasoning that comes before it
     detokenize: bool = True
     skip_special_tokens: bool = True
     spaces_between_special_tokens: bool = True
@@ -75,6 +78,7 @@ class SamplingParams(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tr
         self._check_numbers()
         self._check_logprobs()
         self._check_lists()
+        self._check_structure()
         if self.use_beam_search:
             self._check_beams()
 
@@ -179,6 +183,21 @@ class SamplingParams(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tr
         names = self.logits_processors or ()
         check.texts("logits_processors", names, MAX_LOGITS_PROCESSORS, MAX_STOP_LENGTH)
 
+    def _check_structure(self) -> None:
+        """What is given as a dict becomes what it says. A structure says itself where it ends."""
+        given = self.structured_outputs
+        if isinstance(given, Mapping):
+            given = msgspec.convert(given, StructuredOutputsParams)
+            msgspec.structs.force_setattr(self, "structured_outputs", given)
+        if given is not None and not isinstance(given, StructuredOutputsParams):
+            raise RequestError(
+                f"structured_outputs must be StructuredOutputsParams, got {given!r}",
+                "structured_outputs",
+            )
+        for field in ("ignore_eos", "min_tokens") if given is not None else ():
+            if getattr(self, field):
+                raise RequestError(f"{field} and structured_outputs exclude each other", field)
+
     def _check_beams(self) -> None:
         """Beams are compared by the model's own logprobs, and end by tokens."""
         idle = {
@@ -189,6 +208,7 @@ class SamplingParams(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tr
             "allowed_token_ids": self.allowed_token_ids is None,
             "bad_words": not self.bad_words,
             "logits_processors": not self.logits_processors,
+            "structured_outputs": self.structured_outputs is None,
             "min_tokens": self.min_tokens == 0,
             "stop": not self.stop_strings,
             "repetition_detection": self.repetition_detection is None,

@@ -58,6 +58,11 @@ class ModelSettings:
         "smollm2", "short name, folder in Hugging Face layout, .gguf file, or hub id"
     )
     tokenizer: str | None = option(None, "folder or file of another tokenizer")
+    structured_outputs_backend: str = option(
+        "llguidance",
+        "who tells which tokens a structure allows",
+        choices=("llguidance", "xgrammar"),
+    )
     dtype: str = option(
         "auto",
         "of weights that are in no block format, and of the KV cache unless told",
@@ -239,6 +244,13 @@ class ServerSettings:
     host: str = option("127.0.0.1", "address to listen on")
     port: int = option(8000, "port to listen on")
     served_model_name: str | None = option(None, "the name clients use; default: the model's")
+    tool_call_parser: str = option(
+        "auto",
+        "how the model writes calls of tools: hermes, mistral ...; auto: as its template does",
+    )
+    reasoning_parser: str = option(
+        "auto", "how it marks its reasoning: deepseek_r1, mistral ...; none: it is part of the text"
+    )
     max_body_bytes: int = option(4 * 2**20, "largest request body", least=1)
     log_requests: bool = option(False, "log every request (never its prompt)")
     log_level: str = option(

@@ -52,13 +52,14 @@ class Watched:
         logits: np.ndarray,
         work: np.ndarray,
         controls: np.ndarray,
+        masks: np.ndarray,
         ids: np.ndarray,
         edits: np.ndarray,
         drawn: np.ndarray,
         likely: np.ndarray,
     ) -> None:
         begin = time.process_time()
-        self._sampler.sample(logits, work, controls, ids, edits, drawn, likely)
+        self._sampler.sample(logits, work, controls, masks, ids, edits, drawn, likely)
         self.seconds = time.process_time() - begin
 
 

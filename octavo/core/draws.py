@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from octavo.base.output import Delta
+from octavo.base.output import Delta, Structured
 from octavo.base.plan import Sampled, Told
 from octavo.core.beam_search import BeamSearch
 from octavo.core.kv_manager import KVManager
@@ -58,9 +58,13 @@ def _take(
         return list(roster.end(sequence, "error", drawn.error))
     reason = stop = None
     taken = 0
+    if drawn.closed_at is not None and sequence.closed_at is None:
+        sequence.closed_at = sequence.num_generated + drawn.closed_at
     while taken < len(drawn.token_ids) and reason is None:
         reason, stop = sequence.append(drawn.token_ids[taken])
         taken += 1
+    if reason == "stop" and stop is None and sequence.closed_at is not None:
+        reason = "length"  # it would have gone on
     if sequence.tables and (expected > 1 or sequence.under_way):
         _advance(manager, sequence, ended=reason is not None, drafted=expected > 1)
     if reason is not None:
@@ -77,8 +81,15 @@ def _take(
         epoch=manager.cache.epoch,
         num_drafts=drawn.drafts,
         num_accepted=min(drawn.accepted, taken),
+        structured=_structured(sequence, drawn) if reason is not None else None,
     )
     return [delta]
+
+
+def _structured(sequence: Sequence, drawn: Sampled) -> Structured | None:
+    if drawn.is_whole is None:
+        return None
+    return Structured(drawn.is_whole, sequence.closed_at)
 
 
 def _advance(manager: KVManager, sequence: Sequence, ended: bool, drafted: bool) -> None:

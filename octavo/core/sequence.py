@@ -83,6 +83,7 @@ class Sequence:
     is_spoilt: bool = False  # one of them could not
     likeliest: TokenLogprobs | None = None  # its next tokens, while siblings compute theirs
     repetitions: Repetitions | None = None  # of its output, where it ends by them
+    closed_at: int | None = None  # output token from which on its structure was closed in time
 
     @property
     def request(self) -> Request:

@@ -20,6 +20,7 @@ from octavo.core.scheduler import Scheduler
 from octavo.core.swap import SwapDirectory
 from octavo.engine.engine import Engine
 from octavo.engine.executor import InProcessExecutor, ObservedExecutor
+from octavo.engine.grammars import find_grammars
 from octavo.engine.hardware import free_memory
 from octavo.engine.info import EngineInfo
 from octavo.engine.proposers import Drafting, drafting
@@ -69,7 +70,7 @@ def build_engine(
         plan.backend.observe(observer)
     draft = drafting(settings, plan, watch)
     info = plan_engine(settings, plan, draft, files)
-    return _join(settings, plan, draft, info, processors, observer)
+    return _join(settings, files, plan, draft, info, processors, observer)
 
 
 def plan_engine(
@@ -119,6 +120,7 @@ def plan_engine(
 
 def _join(
     settings: EngineSettings,
+    files: ModelFiles,
     plan: Resolved,
     draft: Drafting,
     info: EngineInfo,
@@ -152,15 +154,19 @@ def _join(
         generated=generated(settings),
     )
     scheduler = Scheduler(settings.scheduler, manager, num_drafts(settings.speculation))
-    worker = Worker(make, runner, layout, store, processors, draft.make)
+    grammars = find_grammars(settings, files, info)
+    guide = grammars.guide if grammars is not None else None
+    worker = Worker(make, runner, layout, store, processors, draft.make, guide)
     executor = ObservedExecutor(worker, observer) if observer else InProcessExecutor(worker)
     info = msgspec.structs.replace(
         info,
         epoch=weights.epoch,
         digest=root_digest(root).hex(),
         logits_processors=tuple(processors),
+        structured_outputs=grammars is not None,
     )
-    return Engine(info, scheduler, executor, weights, settings.scheduler.async_scheduling)
+    ahead = settings.scheduler.async_scheduling
+    return Engine(info, scheduler, executor, weights, ahead, grammars)
 
 
 def _plan_memory(

@@ -45,11 +45,13 @@ class Door:
         Raises:
             RequestError: the prompt is empty, too long, or names a token the model lacks, or
                 more beams are wanted than can run together, or more logprobs than are told, or
-                a logits processor that is not loaded, or the salt is too long.
+                a logits processor that is not loaded, or a structure where nothing could end it,
+                or the salt is too long.
         """
         self._check_prompt(prompt_token_ids, params)
         self._check_ids(params)
         self._check_logprobs(params)
+        self._check_structure(params)
         whole = self._whole(params, len(prompt_token_ids))
         if params.use_beam_search:
             self._check_beams(whole, len(prompt_token_ids))
@@ -144,6 +146,13 @@ class Door:
             wanted = getattr(params, field)
             if wanted is not None and most != -1 and not 0 <= wanted <= most:
                 raise RequestError(f"{field} must be between 0 and {most}, got {wanted}", field)
+
+    def _check_structure(self, params: SamplingParams) -> None:
+        if (params.structured_outputs or params.thinking) and not self._info.structured_outputs:
+            raise RequestError(
+                "structured_outputs need a model with a tokenizer and an end-of-sequence token",
+                "structured_outputs",
+            )
 
     def check_vocabulary(self, field: str, ids: Iterable[int]) -> None:
         """Raises:

@@ -11,12 +11,14 @@ n - 1 are made and sent.
 from __future__ import annotations
 
 from collections import deque
+from concurrent.futures import FIRST_COMPLETED, Future, wait
 from dataclasses import dataclass
 from typing import Any, Literal
 
 import msgspec
 
-from octavo.base.errors import EngineError
+from octavo.base.errors import EngineError, RequestError
+from octavo.base.log import logger
 from octavo.base.output import Delta, EngineStats, OpCost
 from octavo.base.plan import StepPlan, StepResult
 from octavo.base.request import Request
@@ -24,6 +26,11 @@ from octavo.core.scheduler import Scheduler
 from octavo.engine.executor import Executor
 from octavo.engine.info import EngineInfo
 from octavo.engine.updates import CurrentWeights, Source
+from octavo.grammar.grammars import Grammars
+from octavo.grammar.guide import Structure
+
+log = logger("engine")
+STRUCTURE_SECONDS = 0.02  # how long a step without rows waits for a structure that is being made
 
 # What becomes of requests that have begun: they finish first while newcomers wait, or wait and are
 # computed again, or end.
@@ -50,6 +57,7 @@ class Engine:
         executor: Executor,
         weights: CurrentWeights,
         ahead: bool = False,
+        grammars: Grammars | None = None,
     ) -> None:
         self.info = info
         self._ahead = ahead
@@ -59,10 +67,12 @@ class Engine:
         self._executor = executor
         self._weights = weights
         self._outbox: list[Delta] = []  # what nobody has been given yet
+        self._grammars = grammars
+        self._unready: dict[str, tuple[Request, Future[Structure]]] = {}  # wait for a structure
 
     @property
     def has_work(self) -> bool:
-        return self._scheduler.has_work or bool(self._steps)
+        return self._scheduler.has_work or bool(self._steps) or bool(self._unready)
 
     @property
     def stats(self) -> EngineStats:
@@ -79,14 +89,21 @@ class Engine:
         return self._executor.costs()
 
     def add(self, request: Request) -> None:
-        self._scheduler.add(request)
+        """Let a request wait: for its structure first, which is made aside, if it wants one."""
+        making = self._grammars.begin(request.params) if self._grammars is not None else None
+        if making is None or making.done():
+            self._admit(request, making)
+        else:
+            self._unready[request.request_id] = request, making
 
     def abort(self, request_id: str, child: int | None = None) -> None:
+        self._unready.pop(request_id, None)  # nobody has had a word of it: all of it goes
         self._scheduler.abort(request_id, child)
 
     def step(self) -> list[Delta]:
         if self.is_asleep:
             raise EngineError("the engine sleeps; wake it up first")
+        self._admit_ready()
         before = list(self._steps)
         step = _Step(self._scheduler.schedule())
         self._steps.append(step)
@@ -153,6 +170,26 @@ class Engine:
     def close(self) -> None:
         """End what works besides; nothing may be asked any more."""
         self._executor.close(self._scheduler.unsaved())
+
+    def _admit_ready(self) -> None:
+        """Those whose structure has been made. Where there is nothing else to do, wait for one."""
+        if self._unready and not (self._scheduler.has_work or self._steps):
+            waiting = [making for _, making in self._unready.values()]
+            wait(waiting, STRUCTURE_SECONDS, return_when=FIRST_COMPLETED)
+        for request, making in list(self._unready.values()):
+            if making.done():
+                del self._unready[request.request_id]
+                self._admit(request, making)
+
+    def _admit(self, request: Request, made: Future[Structure] | None) -> None:
+        error = made.exception() if made is not None else None
+        if error is None:
+            return self._scheduler.add(request)
+        if not isinstance(error, RequestError):
+            log.error("a structure could not be made", exc_info=error)
+        for index in range(request.params.n):
+            ended = Delta(request.request_id, [], index, finish_reason="error", error=str(error))
+            self._outbox.append(ended)
 
     def _send(self, step: _Step) -> None:
         step.is_sent = True

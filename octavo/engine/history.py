@@ -44,13 +44,15 @@ class Record:
         return len(self.prompt) + sum(map(len, self.generated))
 
     def params_of_fork(self, **changes: Any) -> SamplingParams:
-        """What a fork takes over: all but the seed and what is told of the prompt.
+        """What a fork takes over: all but the seed, what is told of the prompt, and the shape of
+        the answer, which begins anew.
 
         Raises:
             RequestError: a change is outside its range.
         """
         fresh: dict[str, Any] = {"n": 1, "seed": None}
         fresh |= {"prompt_logprobs": None, "prompt_logprob_start": 0}
+        fresh |= {"structured_outputs": None, "thinking": None}
         if "bad_words" in changes:
             fresh["bad_word_ids"] = None
         return msgspec.structs.replace(self.request.params, **(fresh | changes))

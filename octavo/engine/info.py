@@ -29,5 +29,6 @@ class EngineInfo(msgspec.Struct, frozen=True, kw_only=True):
     max_logprobs: int = MAX_LOGPROBS  # that a request may ask for; -1: any number
     logprobs_mode: LogprobsMode = "raw"  # where a request does not say
     logits_processors: tuple[str, ...] = ()  # names that a request may use
+    structured_outputs: bool = False  # answers may be asked to have a structure
     epoch: str = ""  # of the weights that were loaded: a digest of their content
     digest: str = ""  # of all that logits depend on: model, weights, formats, kernels

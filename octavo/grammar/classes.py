@@ -123,10 +123,12 @@ def fold(ranges: Sequence[Range]) -> tuple[Range, ...]:
 @cache
 def _cases() -> list[tuple[int, ...]]:
     """Letters that differ in case only, such as s, S and the long s."""
-    alike: dict[str, list[int]] = {}
+    alike: dict[str, set[int]] = {}
     for code in range(_LAST_CASED):
         char = chr(code)
-        upper = char.upper()
-        if upper != char or char.lower() != char:
-            alike.setdefault((upper if len(upper) == 1 else char).lower(), []).append(code)
+        folded = char.casefold()
+        if folded != char:
+            alike.setdefault(folded, set()).add(code)
+            if len(folded) == 1:
+                alike[folded].add(ord(folded))
     return [tuple(codes) for codes in alike.values() if len(codes) > 1]

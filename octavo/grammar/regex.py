@@ -7,12 +7,15 @@ and a set of expressions that look alike is one automaton.
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from enum import IntEnum
 from functools import cached_property
 
+from octavo.base.errors import RequestError
 from octavo.grammar.utf8 import SURROGATES, UNICODE, byte_ranges
 
+MAX_SEARCHED = 10_000  # states of an intersection or complement, for its shortest text
 Range = tuple[int, int]  # code points or bytes, both ends included
 
 
@@ -120,6 +123,31 @@ class Regex:
             return _not(parts[0].derivative(byte))
         most = None if self.most is None else self.most - 1
         return concat(parts[0].derivative(byte), repeat(parts[0], max(self.least - 1, 0), most))
+
+    @cached_property
+    def shortest(self) -> bytes | None:
+        """A shortest text that it matches; None where there is none.
+
+        Raises:
+            RequestError: intersections and complements in it are too large to search.
+        """
+        kind = self.kind
+        if kind == Kind.NOTHING:
+            return None
+        if kind == Kind.EMPTY:
+            return b""
+        if kind == Kind.BYTES:
+            return bytes((_liked(self.ranges),))
+        if kind == Kind.CHARS:
+            return chr(_liked(self.ranges)).encode()
+        if kind in (Kind.BOTH, Kind.NOT):
+            return _searched(self)
+        texts = [part.shortest for part in self.parts]
+        if kind == Kind.UNION:
+            return min((t for t in texts if t is not None), key=len, default=None)
+        if kind == Kind.REPEAT:
+            return b"" if not self.least else None if texts[0] is None else texts[0] * self.least
+        return None if None in texts else b"".join(t for t in texts if t is not None)
 
     def matches(self, data: bytes) -> bool:
         """Whether it matches all of `data`. For tests and small texts: see `Automaton`."""
@@ -257,6 +285,50 @@ def _merged_sets(parts: Iterable[Regex]) -> list[Regex]:
         for kind, make in ((Kind.BYTES, byte_of), (Kind.CHARS, chars))
     ]
     return [*others, *(one for one in sets if one.kind != Kind.NOTHING)]
+
+
+def _liked(ranges: Sequence[Range]) -> int:
+    """The character or byte of these ranges that is the easiest to read."""
+    for wanted in b"a0 ":
+        if any(low <= wanted <= high for low, high in ranges):
+            return wanted
+    return ranges[0][0]
+
+
+def _searched(regex: Regex) -> bytes | None:
+    """The shortest text by breadth-first search. What is met on the way to it knows its own."""
+    before: dict[Regex, tuple[Regex, int] | None] = {regex: None}
+    for found in before if regex.nullable else _reached(regex, before):
+        if found.nullable:
+            return _traced(found, before)
+    return None
+
+
+def _reached(regex: Regex, before: dict[Regex, tuple[Regex, int] | None]) -> Iterator[Regex]:
+    """What is left of it after some text, shorter texts first; `before` gets where it came from."""
+    waiting = deque((regex,))
+    while waiting:
+        left = waiting.popleft()
+        for byte in left.representatives:
+            after = left.derivative(byte)
+            if after in before or after.kind == Kind.NOTHING:
+                continue
+            if len(before) >= MAX_SEARCHED:
+                raise RequestError(
+                    f"a regular expression needs more than {MAX_SEARCHED} states", "regex"
+                )
+            before[after] = (left, byte)
+            yield after
+            waiting.append(after)
+
+
+def _traced(found: Regex, before: dict[Regex, tuple[Regex, int] | None]) -> bytes:
+    text = b""
+    while (step := before[found]) is not None:
+        found, byte = step
+        text = bytes((byte,)) + text
+        found.__dict__["shortest"] = text
+    return text
 
 
 def merge(ranges: Iterable[Range]) -> tuple[Range, ...]:

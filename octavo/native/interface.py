@@ -20,6 +20,7 @@ class Sampler(Protocol):
         logits: np.ndarray,
         work: np.ndarray,
         controls: np.ndarray,
+        masks: np.ndarray,
         ids: np.ndarray,
         edits: np.ndarray,
         drawn: np.ndarray,

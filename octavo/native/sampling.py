@@ -46,7 +46,7 @@ def sample(
     counts, ids = _ids(rows)
     controls, room = _controls(rows, named, told, counts)
     drawn, likely = np.empty((len(rows), 6)), np.zeros((room, 2))
-    pool.sample(logits, work, controls, ids, _edits(rows), drawn, likely)
+    pool.sample(logits, work, controls, _masks(rows), ids, _edits(rows), drawn, likely)
     errors = [wrong.get(i) or fault(peak) for i, peak in enumerate(drawn[:, 1].tolist())]
     logprobs = _logprobs(rows, drawn, controls, likely) if max(told) >= 0 else [None] * len(rows)
     return [
@@ -72,13 +72,13 @@ def _ids(rows: Sequence[SamplingRow]) -> tuple[Counts, Ids]:
 def _controls(
     rows: Sequence[SamplingRow], named: Sequence[int], told: Sequence[int], counts: Counts
 ) -> tuple[Doubles, int]:
-    """[rows, 18], the fields of `Controls` in csrc/sample.h; and the room for likely tokens.
+    """[rows, 19], the fields of `Controls` in csrc/sample.h; and the room for likely tokens.
 
     Args:
         named: rows that have logits of their own to draw from, after processors.
         told: likeliest tokens to tell of for each row, -1 for nothing.
     """
-    table = np.zeros((len(rows), 18))
+    table = np.zeros((len(rows), 19))
     table[:, :8] = [row.ready.numbers for row in rows]
     random = [i for i, row in enumerate(rows) if row.random]
     table[random, 8] = noise([rows[i] for i in random])
@@ -91,7 +91,15 @@ def _controls(
     ends = np.cumsum(counts).reshape(counts.shape)
     table[:, 13:17] = ends - counts
     table[:, 17] = ends[:, 3]
+    masked = [row.mask is not None for row in rows]
+    table[:, 18] = np.where(masked, np.cumsum(masked) - 1, -1)
     return table, int(likely[-1])
+
+
+def _masks(rows: Sequence[SamplingRow]) -> NDArray[np.uint32]:
+    """[masks, words], of the rows that have one."""
+    masks = [row.mask for row in rows if row.mask is not None]
+    return np.stack(masks).view(np.uint32) if masks else np.empty((0, 0), dtype=np.uint32)
 
 
 def _logprobs(

@@ -40,11 +40,12 @@ def adjusted(logits: Tensor, rows: Sequence[SamplingRow]) -> Tensor:
 
     Returns `logits` itself where no row uses any of them; never changes it.
     """
+    masked = [i for i, row in enumerate(rows) if row.mask is not None]
     allowed = [(i, row.allowed) for i, row in enumerate(rows) if len(row.allowed)]
     shifts: list[Triples] = [(i, *row.shifts) for i, row in enumerate(rows)]
     shifts = [triple for triple in shifts if len(np.asarray(triple[1]))]
     factors, penalties = _repetitions(rows), _usage(rows)
-    if not (allowed or shifts or factors or penalties):
+    if not (masked or allowed or shifts or factors or penalties):
         return logits
     logits = logits.clone()
     for i, tokens in allowed:
@@ -52,6 +53,8 @@ def adjusted(logits: Tensor, rows: Sequence[SamplingRow]) -> Tensor:
         kept = logits[i, ids]
         logits[i] += -torch.inf  # added, not set, so that a NaN stays visible
         logits[i, ids] = kept
+    for i in masked:
+        logits[i] += _barred(rows[i], logits.shape[1]).to(logits.device)
     if shifts:
         _add(logits, shifts)
     if factors:
@@ -61,6 +64,14 @@ def adjusted(logits: Tensor, rows: Sequence[SamplingRow]) -> Tensor:
     if penalties:
         _add(logits, penalties)
     return logits
+
+
+def _barred(row: SamplingRow, vocab: int) -> Tensor:
+    """float32 [vocab]: -inf where a row's mask has no bit, else 0."""
+    assert row.mask is not None
+    bits = np.unpackbits(row.mask.view(np.uint8), bitorder="little")[:vocab]
+    bits = np.pad(bits, (0, vocab - len(bits)))
+    return torch.from_numpy(np.where(bits, np.float32(0), np.float32(-np.inf)))
 
 
 def _repetitions(rows: Sequence[SamplingRow]) -> list[Triples]:

@@ -31,6 +31,8 @@ class SamplingRow(msgspec.Struct, frozen=True, eq=False):
     logprobs: int | None = None  # likeliest tokens to tell of; None: nothing; -1: all tokens
     given: int | None = None
     controls: Controls | None = None  # of `params` and `stop_ids`, where they were made before
+    # int32 words, a bit for each token that may be drawn, lowest first; none beyond them may.
+    mask: NDArray[np.int32] | None = None
 
     def __post_init__(self) -> None:
         if self.controls is None:

@@ -6,6 +6,7 @@ from fastapi import FastAPI
 
 from octavo.base.settings import ServerSettings
 from octavo.engine.client import AsyncEngine
+from octavo.grammar.service import CompileService
 from octavo.serve import cache, errors, fork, ops, tokens
 from octavo.serve.gate import BodyGate, EchoRequestId
 from octavo.serve.generation import Generation
@@ -23,9 +24,10 @@ def build_app(
     settings: ServerSettings,
     *,
     other_names: tuple[str, ...] = (),
+    structures: CompileService | None = None,
     seed: int | None = None,
 ) -> FastAPI:
-    """The application on a running engine, which stays its caller's to close.
+    """The application on a running engine, which stays its caller's to close, as do `structures`.
 
     `other_names`: what clients may call the model besides its served name. `seed`: of the seeds
     given to requests that bring none.
@@ -35,6 +37,7 @@ def build_app(
         engine,
         renderer,
         Metrics(engine, model.name),
+        structures=structures,
         seed=seed,
         log_requests=settings.log_requests,
     )

@@ -13,6 +13,7 @@ from octavo.serve.openai.answer import Extras, Heading, labels, text_fields
 from octavo.serve.openai.completions import Completions
 from octavo.serve.openai.refusals import Refusals
 from octavo.serve.openai.schemas import ForkBody
+from octavo.serve.openai.structure import check_shape, fields_of, structure
 from octavo.serve.openai.text_choice import Asked
 from octavo.serve.openai.wire import Completion
 from octavo.serve.openapi import answers
@@ -51,6 +52,9 @@ async def _request(
         more = await generation.encode(body.text, False, "text") if body.text else []
     else:
         generation.check_vocabulary(more := body.text, "text")
-    params = await generation.settled(record.params_of_fork(**text_fields(body)))
+    shape = structure(body)
+    fields = text_fields(body) | fields_of(shape)
+    params = await generation.settled(record.params_of_fork(**fields))
+    await check_shape(generation, params, shape)
     same = {"cache_salt": source.cache_salt, "fork_of": source.request_id}
     return generation.request([*kept, *more], params, **(labels(body, request_id, owner) | same))

@@ -20,6 +20,7 @@ from octavo.base.sampling_params import SamplingParams
 from octavo.engine.client import AsyncEngine
 from octavo.engine.door import Door
 from octavo.engine.history import History, Outline, Record
+from octavo.grammar.service import CompileService
 from octavo.serve.explain import explain, in_a_line
 from octavo.serve.metrics import Metrics, Watch
 from octavo.serve.openai.wire import CacheReport
@@ -54,15 +55,19 @@ class Generation:
         renderer: Renderer,
         metrics: Metrics,
         *,
+        structures: CompileService | None = None,
         seed: int | None = None,
         log_requests: bool = False,
     ) -> None:
+        """`structures`: where those that requests ask for are compiled first; none where that is
+        left to the engine."""
         self.tokenizer = renderer.tokenizer
         self.renderer = renderer
         self.metrics = metrics
         self.history = History()
         self._engine = engine
         self._door = Door(engine.info, seed)
+        self._structures = structures
         self._log_requests = log_requests
 
     @property
@@ -110,10 +115,9 @@ class Generation:
                 f"chat_template_kwargs must not name {min(ours)}", "chat_template_kwargs"
             )
 
-        size = sum(len(str(turn.get("content"))) for turn in messages)
-        self._check_size(size, "messages")
+        self._check_size(sum(len(str(turn.get("content"))) for turn in messages), "messages")
         return await _aside_if_long(
-            size,
+            len(str(messages)) + len(str(options.get("tools"))),
             lambda: self.renderer.encode_chat(
                 messages, add_special_tokens=add_special_tokens, **options, **variables
             ),
@@ -149,6 +153,13 @@ class Generation:
             params = msgspec.structs.replace(params, seed=self._door.draw_seed())
         size = sum(map(len, params.bad_words or ()))
         return await _aside_if_long(size, lambda: spelled(params, self.tokenizer))
+
+    async def check_structure(self, params: SamplingParams) -> None:
+        """Raises:
+        RequestError: no answer can have the structure, or it takes too long to find out.
+        """
+        if params.structured_outputs is not None and self._structures is not None:
+            await self._structures.check(params.structured_outputs, params.thinking)
 
     def request(self, prompt: list[int], params: SamplingParams, **labels: Any) -> Request:
         """Of settled `params`; `labels`: request_id, priority, cache_salt, owner, fork_of.

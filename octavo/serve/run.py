@@ -10,6 +10,7 @@ import signal
 import socket
 import sys
 from collections.abc import Callable, Iterator
+from functools import partial
 
 import uvicorn
 from fastapi import FastAPI
@@ -18,11 +19,14 @@ from octavo.base import log
 from octavo.base.errors import ConfigError, OctavoError
 from octavo.base.settings import EngineSettings, ServerSettings
 from octavo.engine.client import AsyncEngine
+from octavo.engine.grammars import find_vocabulary
 from octavo.engine.info import EngineInfo
 from octavo.files.locate import locate
 from octavo.files.model_files import ModelFiles
+from octavo.grammar.checker import Checker
+from octavo.grammar.service import CompileService
 from octavo.serve.app import build_app
-from octavo.text.renderer import load_renderer
+from octavo.text.renderer import Renderer, load_renderer
 
 BACKLOG = 2048
 INTERRUPTED = 130  # 128 + SIGINT, as shells have it
@@ -84,24 +88,46 @@ async def _run(
     task = asyncio.current_task()
     assert task is not None
     _on_signals(lambda _: task.cancel())
-    renderer = load_renderer(files, settings.model.tokenizer, settings.model.chat_template)
+    renderer = load_renderer(
+        files,
+        settings.model.tokenizer,
+        settings.model.chat_template,
+        server_settings.tool_call_parser,
+        server_settings.reasoning_parser,
+    )
+    reads = _told(renderer)  # before the engine, as a name may be wrong
     engine = await AsyncEngine.start(settings, files)
+    structures = _structures(settings, files, engine.info)
     try:
         app = build_app(
             engine,
             renderer,
             server_settings,
             other_names=(files.name, settings.model.model),
+            structures=structures,
             seed=settings.seed,
         )
         server = _Server(_uvicorn_config(app))
         _on_signals(lambda number: _stop(server, engine, number))
         _listen(listener)
         name = server_settings.served_model_name or engine.info.model
-        _announce(engine.info, name, listener)
+        _announce(engine.info, reads, name, listener)
         await server.serve(sockets=[listener])
     finally:
+        if structures is not None:
+            await structures.close()
         await engine.close()
+
+
+def _structures(
+    settings: EngineSettings, files: ModelFiles, info: EngineInfo
+) -> CompileService | None:
+    """None where the engine takes no structures."""
+    if not info.structured_outputs:
+        return None
+    backend = settings.model.structured_outputs_backend
+    load = partial(find_vocabulary, settings, files, info)
+    return CompileService(Checker(load, backend))
 
 
 class _Server(uvicorn.Server):
@@ -154,15 +180,27 @@ def _no_address(host: str, port: int, error: OSError) -> ConfigError:
     return ConfigError(f"cannot listen on {host}:{port}: {error.strerror}")
 
 
-def _announce(info: EngineInfo, name: str, listener: socket.socket) -> None:
+def _announce(info: EngineInfo, reads: str, name: str, listener: socket.socket) -> None:
     host, port = listener.getsockname()[:2]
     url = f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
     defaults = ", ".join(f"{name} {value}" for name, value in info.generation_defaults.items())
     print(info.table, file=sys.stderr)
     if defaults:
         print(f"Unless a request says otherwise: {defaults}", file=sys.stderr)
+    print(reads, file=sys.stderr)
     print(f"\nOctavo serves {name} at {url}\n", file=sys.stderr)
     print(_EXAMPLE.format(url=url), file=sys.stderr)
+
+
+def _told(renderer: Renderer) -> str:
+    """How answers are read."""
+    if (why := renderer.tools_refused) is None:
+        calls = f"tool calls in the {renderer.format.name} format, which has proved itself"
+    else:
+        calls = f"no tool calls: {why}"
+    pair = renderer.format.description.reasoning
+    between = "no reasoning" if pair is None else "reasoning from {!r} to {!r}".format(*pair)
+    return f"Answers have {between}, {calls}"
 
 
 def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop]:

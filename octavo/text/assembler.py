@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import msgspec
 
-from octavo.base.output import Delta, FinishReason
+from octavo.base.output import Delta, FinishReason, Structured
 from octavo.base.plan import TokenLogprobs
 from octavo.base.request import Request
 from octavo.text.detokenizer import Detokenizer
@@ -34,7 +34,11 @@ class TextDelta(msgspec.Struct, frozen=True, kw_only=True):
     prompt_logprobs: list[TokenLogprobs] | None = None
     num_drafts: int = 0
     num_accepted: int = 0  # of token_ids
+    structured: Structured | None = None
     cut: bool = False  # a stop string ended it, the engine still runs: abort the request there
+    # Where the text of each token ends, in characters from the start of `text`; behind its end
+    # where text is held back. None: there is no text.
+    ends: list[int] | None = None
 
 
 class Assembler:
@@ -47,6 +51,8 @@ class Assembler:
         self._shows_stop = params.include_stop_str_in_output
         self._stops = StopStrings(params.stop_strings, self._shows_stop)
         self._num_tokens = 0
+        self._spelled = 0  # characters that the tokens so far make
+        self._given = 0  # of those, in earlier pieces
         self._finished = False
         self._detokenizer: Detokenizer | None = None
         if tokenizer is not None and params.detokenize:
@@ -65,29 +71,36 @@ class Assembler:
         self._finished = delta.finish_reason is not None
         if self._detokenizer is None:
             return _text_delta(delta, "")
-        pieces = []
+        pieces, ends = [], []
         for count, id in enumerate(_shown(delta, self._shows_stop), 1):
             pieces.append(self._push(self._detokenizer, id))
+            ends.append(self._spelled - self._given)
             if self._stops.hit is not None:
-                return self._cut(delta, "".join(pieces), count)
+                return self._cut(delta, "".join(pieces), ends, count)
         if self._finished:
             pieces += self._stops.flush(), self._detokenizer.finish()
-        return _text_delta(delta, "".join(pieces))
+        text = "".join(pieces)
+        ends += [self._spelled - self._given] * (len(delta.token_ids) - len(ends))
+        self._given += len(text)
+        return _text_delta(delta, text, ends)
 
     def _push(self, detokenizer: Detokenizer, id: int) -> str:
         """One token at a time, so that it is known which one completes a stop string."""
+        text = detokenizer.push((id,))
         self._num_tokens += 1
-        return self._stops.push(detokenizer.push((id,)), armed=self._num_tokens > self._min_tokens)
+        self._spelled += len(text)
+        return self._stops.push(text, armed=self._num_tokens > self._min_tokens)
 
-    def _cut(self, delta: Delta, text: str, count: int) -> TextDelta:
+    def _cut(self, delta: Delta, text: str, ends: list[int], count: int) -> TextDelta:
         self._finished = True
         return msgspec.structs.replace(
-            _text_delta(delta, text),
+            _text_delta(delta, text, ends),
             token_ids=delta.token_ids[:count],
             num_accepted=min(delta.num_accepted, count),
             logprobs=None if delta.logprobs is None else delta.logprobs[:count],
             finish_reason="stop",
             stop_reason=self._stops.hit,
+            structured=None,
             cut=delta.finish_reason is None,
         )
 
@@ -120,7 +133,15 @@ def _joined(first: TextDelta, second: TextDelta) -> TextDelta:
         logprobs=[*(first.logprobs or ()), *(second.logprobs or ())] or None,
         num_drafts=first.num_drafts + second.num_drafts,
         num_accepted=first.num_accepted + second.num_accepted,
+        ends=_joined_ends(first, second),
     )
+
+
+def _joined_ends(first: TextDelta, second: TextDelta) -> list[int] | None:
+    if first.ends is None or second.ends is None:
+        return None
+    begin = len(first.text)
+    return [*first.ends, *(begin + end for end in second.ends)]
 
 
 def _shown(delta: Delta, shows_stop: bool) -> list[int]:
@@ -129,7 +150,7 @@ def _shown(delta: Delta, shows_stop: bool) -> list[int]:
     return delta.token_ids[:-1] if hides_last else delta.token_ids
 
 
-def _text_delta(delta: Delta, text: str) -> TextDelta:
+def _text_delta(delta: Delta, text: str, ends: list[int] | None = None) -> TextDelta:
     return TextDelta(
         text=text,
         index=delta.index,
@@ -145,4 +166,6 @@ def _text_delta(delta: Delta, text: str) -> TextDelta:
         prompt_logprobs=delta.prompt_logprobs,
         num_drafts=delta.num_drafts,
         num_accepted=min(delta.num_accepted, len(delta.token_ids)),
+        structured=delta.structured,
+        ends=ends,
     )

@@ -11,6 +11,7 @@ import re
 import uuid
 from collections.abc import Mapping, Sequence
 from datetime import datetime
+from functools import cached_property
 from typing import Any
 
 from jinja2 import TemplateError, TemplateSyntaxError, nodes
@@ -19,6 +20,7 @@ from jinja2.parser import Parser
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
 from octavo.base.errors import ModelError, RequestError
+from octavo.text.past_calls import form_of
 
 Message = Mapping[str, Any]
 
@@ -44,7 +46,7 @@ class ChatTemplate:
     Clients write a message's content as a string or as a list of parts. Some templates know one
     form, some both; which, is found once by rendering a short message in each form. A form that
     the template does not show is turned into the other: text parts are joined by newlines, a
-    string becomes one text part.
+    string becomes one text part. Calls have several forms too, see `past_calls`.
     """
 
     def __init__(self, source: str, special_tokens: Mapping[str, str]) -> None:
@@ -57,9 +59,20 @@ class ChatTemplate:
             self._template = _environment().from_string(source)
         except TemplateSyntaxError as error:
             raise ModelError(f"chat template, line {error.lineno}: {error.message}") from error
+        self.source = source
         self._special_tokens = dict(special_tokens)
         self._shows_strings = self._shows(_PROBE)
         self._shows_parts = self._shows([{"type": "text", "text": _PROBE}])
+        self._call_form = form_of(self._tried)
+
+    @cached_property
+    def shows_tools(self) -> bool:
+        """Whether the model is told of tools."""
+        nothing = {"type": "object", "properties": {}}
+        function = {"name": _PROBE, "description": _PROBE, "parameters": nothing}
+        chat = [{"role": "user", "content": "?"}]
+        text = self._tried(chat, tools=[{"type": "function", "function": function}])
+        return text is not None and _PROBE in text
 
     def render(
         self,
@@ -134,11 +147,15 @@ class ChatTemplate:
 
     def _shows(self, content: Any) -> bool:
         """Whether the template writes this content's text, and not the look of its Python value."""
-        try:
-            text = self._run([{"role": "user", "content": content}], add_generation_prompt=False)
-        except RequestError:
-            return False
+        text = self._tried([{"role": "user", "content": content}]) or ""
         return _PROBE in text and "'text'" not in text and '"text"' not in text
+
+    def _tried(self, chat: Sequence[Message], **variables: Any) -> str | None:
+        """None where the template refuses it."""
+        try:
+            return self._run(chat, add_generation_prompt=False, **variables)
+        except RequestError:
+            return None
 
     def _fitted(self, message: Message) -> Message:
         """The message with content in a form that the template shows, and without null fields,
@@ -150,7 +167,7 @@ class ChatTemplate:
         elif isinstance(content, list):
             texts = [_text_of(part) for part in content]
             fitted["content"] = content if self._shows_parts else "\n".join(texts)
-        return fitted
+        return self._call_form.fitted(fitted)
 
 
 def _text_of(part: Any) -> str:

@@ -3,21 +3,48 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 from octavo.base.errors import ModelError, RequestError
 from octavo.files.model_files import ModelFiles
 from octavo.text.chat_template import ChatTemplate
+from octavo.text.formats.choose import AUTO, choose
+from octavo.text.formats.output_format import OutputFormat
 from octavo.text.tokenizer import Tokenizer, load_tokenizer
 
 
 class Renderer:
     """A tokenizer and the chat template that goes with it, if there is one."""
 
-    def __init__(self, tokenizer: Tokenizer, template: ChatTemplate | None) -> None:
+    def __init__(
+        self,
+        tokenizer: Tokenizer,
+        template: ChatTemplate | None,
+        tool_call_parser: str = AUTO,
+        reasoning_parser: str = AUTO,
+    ) -> None:
+        """The parsers' names: of the format of the model's answers, see `choose`."""
         self.tokenizer = tokenizer
         self._template = template
+        self._parsers = (tool_call_parser, reasoning_parser)
+
+    @cached_property
+    def format(self) -> OutputFormat:
+        """How the model writes its answers; chosen and proved when it is first asked for.
+
+        Raises:
+            ConfigError: a parser's name is unknown.
+        """
+        return choose(self.tokenizer, self._template, *self._parsers)
+
+    @property
+    def tools_refused(self) -> str | None:
+        """Why a request cannot have tools, if it cannot."""
+        if self._template is not None and not self._template.shows_tools:
+            return "the chat template does not show them; --chat-template sets another"
+        return self.format.tools_refused
 
     def encode_chat(
         self,
@@ -52,7 +79,11 @@ class Renderer:
 
 
 def load_renderer(
-    files: ModelFiles, tokenizer: str | None = None, chat_template: str | None = None
+    files: ModelFiles,
+    tokenizer: str | None = None,
+    chat_template: str | None = None,
+    tool_call_parser: str = AUTO,
+    reasoning_parser: str = AUTO,
 ) -> Renderer:
     """The model's tokenizer and template, or those given instead by path.
 
@@ -62,7 +93,7 @@ def load_renderer(
     loaded = load_tokenizer(files, tokenizer)
     source = loaded.chat_template if chat_template is None else _read(chat_template)
     template = ChatTemplate(source, loaded.special_tokens) if source else None
-    return Renderer(loaded, template)
+    return Renderer(loaded, template, tool_call_parser, reasoning_parser)
 
 
 def _read(path: str) -> str:

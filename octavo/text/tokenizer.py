@@ -42,6 +42,8 @@ class Tokenizer:
         self.chat_template = chat_template
         added = backend.get_added_tokens_decoder()
         self.special_ids = frozenset(id for id, token in added.items() if token.special)
+        # Tokens that ordinary text is never cut into in another way.
+        self.added_tokens = {token.content: id for id, token in added.items()}
         self._bytes: dict[int, bytes] = {}  # filled as ids are met
 
     @property

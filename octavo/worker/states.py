@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 
 import numpy as np
 
 from octavo.base.plan import NewSequence, StepPlan, StepResult
 from octavo.base.sampling_params import SamplingParams
+from octavo.grammar.guide import Guide
 from octavo.sampling.controls import Controls
 
 
@@ -38,10 +39,13 @@ class Growing:
         self._length = end
 
 
+FindGuide = Callable[[SamplingParams], Guide | None]
+
+
 class SequenceState:
     """One sequence as the worker knows it: tokens known, blocks held, how to sample."""
 
-    def __init__(self, new: NewSequence, num_groups: int) -> None:
+    def __init__(self, new: NewSequence, num_groups: int, guide: Guide | None) -> None:
         self.tokens = Growing(new.token_ids)
         self.tables = [Growing() for _ in range(num_groups)]
         self.prompt_len = new.prompt_len
@@ -49,13 +53,27 @@ class SequenceState:
         self.stop_ids = new.stop_ids
         self.logprobs = new.logprobs
         self.controls = Controls(new.params, new.stop_ids)
+        self.guide = guide  # of a structure
+        if guide is not None:
+            for token in new.token_ids[new.prompt_len :]:
+                guide.take(token)
 
 
 class States:
     """All sequences that run, by id. Follows plans and results; decides nothing."""
 
-    def __init__(self, num_groups: int, replaced: Collection[int] = ()) -> None:
-        """`replaced`: groups whose tables come whole with every row: those of states."""
+    def __init__(
+        self,
+        num_groups: int,
+        replaced: Collection[int] = (),
+        guide: FindGuide = lambda params: None,
+    ) -> None:
+        """
+        Args:
+            replaced: groups whose tables come whole with every row: those of states.
+            guide: who follows an answer that is to have a structure.
+        """
+        self._guide = guide
         self._num_groups = num_groups
         self._replaced = frozenset(replaced)
         self._states: dict[int, SequenceState] = {}
@@ -70,7 +88,8 @@ class States:
         for gone in plan.dropped:
             self._states.pop(gone, None)  # unknown after an interrupt before it was introduced
         for new in plan.new:
-            self._states[new.sequence_id] = SequenceState(new, self._num_groups)
+            guide = self._guide(new.params)
+            self._states[new.sequence_id] = SequenceState(new, self._num_groups, guide)
         for row in plan.rows:
             tables = self._states[row.sequence_id].tables
             for g, (table, blocks) in enumerate(zip(tables, row.new_blocks, strict=True)):

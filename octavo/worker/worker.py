@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from functools import partial
 from itertools import islice
 from time import perf_counter
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
@@ -17,9 +19,12 @@ from octavo.sampling.rows import Drawn, SamplingRow
 from octavo.speculative.proposer import Proposer
 from octavo.weights.checkpoint import Checkpoint
 from octavo.worker.batch import Batch, Wanted, build_batch, draft_rows
-from octavo.worker.states import States
+from octavo.worker.guiding import Guiding, Masks, masked
+from octavo.worker.states import FindGuide, States
 from octavo.worker.swap import SwapStore
 
+# Of so many tokens of a row: which closes its structure in time, and whether it is whole.
+Judged = Callable[[int], tuple[int | None, bool | None]]
 LOAD_SECONDS = 0.05  # how long a step without rows waits for what is being loaded
 
 
@@ -47,14 +52,21 @@ class Runner(Protocol):
         """By kind of op, since the model was loaded; empty where nobody counts."""
 
 
-class Ticket:
+class _Work(NamedTuple):
+    """Rows that are being computed."""
+
+    batch: Batch
+    logits: Any
+    guiding: Guiding
+    masks: Future[Masks] | None
+
+
+class Ticket(NamedTuple):
     """A step under way."""
 
-    def __init__(self, step: int, batch: Batch | None, logits: Any, begun: float) -> None:
-        self.step = step
-        self.batch = batch
-        self.logits = logits
-        self.begun = begun
+    step: int
+    begun: float
+    work: _Work | None = None
 
 
 class Worker:
@@ -65,6 +77,7 @@ class Worker:
         swap: a swap tier.
         processors: of logits, by the names that requests use.
         draft: gives who proposes drafts beside a runner.
+        guide: gives who follows an answer that is to have a structure.
     """
 
     def __init__(
@@ -75,6 +88,7 @@ class Worker:
         swap: SwapStore | None = None,
         processors: Processors = NO_PROCESSORS,
         draft: Callable[[Runner], Proposer | None] = lambda runner: None,
+        guide: FindGuide | None = None,
     ) -> None:
         self._make = make
         self._runner = runner
@@ -85,7 +99,8 @@ class Worker:
         self._block_size = layout.block_size
         self._num_groups = len(layout.groups)
         whole = [g for g, group in enumerate(layout.groups) if group.is_state]
-        self._states = States(self._num_groups, whole)
+        self._states = States(self._num_groups, whole, guide or (lambda params: None))
+        self._beside = ThreadPoolExecutor(1, "masks")
 
     def costs(self) -> list[OpCost]:
         return self._runner.costs()
@@ -112,18 +127,25 @@ class Worker:
         self._states.follow(plan)
         drafts = self._propose(plan)
         if not plan.rows:
-            return Ticket(plan.step, None, None, begun)
+            return Ticket(plan.step, begun)
         batch = build_batch(plan, self._states, drafts, self._block_size, self._num_groups)
-        return Ticket(plan.step, batch, self._runner.forward(batch), begun)
+        guiding = Guiding(batch.wanted, self._states)
+        masks = self._beside.submit(guiding.masks) if guiding else None
+        return Ticket(plan.step, begun, _Work(batch, self._runner.forward(batch), guiding, masks))
 
     def sample(self, ticket: Ticket) -> StepResult:
-        if ticket.batch is None:
+        work = ticket.work
+        if work is None:
             return StepResult(ticket.step, [], loaded=self._loaded(LOAD_SECONDS))
-        drawn = iter(self._runner.sample(ticket.logits, ticket.batch.sampling, self._processors))
-        parts = [(wanted, list(islice(drawn, wanted.count))) for wanted in ticket.batch.wanted]
+        drawn = iter(self._drawn(work))
+        parts = [(wanted, list(islice(drawn, wanted.count))) for wanted in work.batch.wanted]
         result = StepResult(
             ticket.step,
-            [_sampled(w, w.child, found) for w, found in parts if w.child is not None],
+            [
+                _sampled(w, w.child, found, partial(work.guiding.judged, i))
+                for i, (w, found) in enumerate(parts)
+                if w.child is not None
+            ],
             loaded=self._loaded(),
             told=[_told(w, found) for w, found in parts if w.child is None],
             seconds=perf_counter() - ticket.begun,
@@ -139,6 +161,15 @@ class Worker:
             self._swap.save(move.name, self._page(move), patient=True)
         self._swap.close()
         self._swap = None
+
+    def _drawn(self, work: _Work) -> Sequence[Drawn]:
+        def draw(rows: list[SamplingRow]) -> list[Drawn]:
+            return self._runner.sample(work.logits, rows, self._processors)
+
+        if work.masks is None:
+            return draw(work.batch.sampling)
+        rows = masked(work.batch.sampling, work.masks.result())
+        return work.guiding.settle(draw(rows), lambda masks: draw(masked(rows, masks)))
 
     def _propose(self, plan: StepPlan) -> Sequence[Sequence[int]]:
         """Drafts of each row."""
@@ -174,7 +205,12 @@ class Worker:
             self._runner.copy(pool, [c.source for c in mine], [c.target for c in mine])
 
 
-def _sampled(wanted: Wanted, child: int, drawn: Sequence[Drawn]) -> Sampled:
+def _sampled(
+    wanted: Wanted,
+    child: int,
+    drawn: Sequence[Drawn],
+    judged: Judged = lambda count: (None, None),
+) -> Sampled:
     """The first token, and every next one while those before it equal the drafts: then it was drawn
     from the same logits, with the same noise, as it will be without drafts."""
     error = drawn[0].error
@@ -182,12 +218,15 @@ def _sampled(wanted: Wanted, child: int, drawn: Sequence[Drawn]) -> Sampled:
         return Sampled(wanted.sequence_id, child, [], error=error)
     taken = list(_accepted(wanted.drafts, drawn))
     logprobs = [one.logprobs for one in taken if one.logprobs is not None]
+    closed_at, is_whole = judged(len(taken))
     return Sampled(
         wanted.sequence_id,
         child,
         [one.token_id for one in taken],
         logprobs or None,
         drafts=len(wanted.drafts),
+        closed_at=closed_at,
+        is_whole=is_whole,
     )
 
 

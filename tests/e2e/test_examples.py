@@ -44,6 +44,16 @@ def test_speculation(default_model):
     assert all(line.endswith("the same as before: True") for line in (plain, guessed))
 
 
+async def test_tools(default_model):
+    flags = ["--kv-memory", "128MiB", "--max-model-len", "1024"]
+    flags += ["--chat-template", str(EXAMPLES / "tools.jinja")]
+    async with own_server(str(default_model.path), flags) as url:
+        call, *answer = run("tools.py", url).splitlines()
+        a, b, total = map(int, re.findall(r"\d+", call))
+        assert (call.startswith("add("), a + b) == (True, total)
+        assert answer
+
+
 async def test_over_http(default_model):
     flags = ["--kv-memory", "128MiB", "--max-model-len", "1024"]
     async with own_server(str(default_model.path), flags) as url:
@@ -51,6 +61,9 @@ async def test_over_http(default_model):
         scores = [line.split() for line in run("score.py", url).splitlines()]
         assert scores[0][1] == "Tokyo."
         assert max(scores, key=lambda score: float(score[0])) == scores[0]
+        made, closed, word = run("structured.py", url).splitlines()
+        assert made.startswith("name=") and word in ("yes", "no")
+        assert "length {'complete': True, 'closed_at': " in closed
         forked = run("fork.py", url)
         assert re.findall(r"(\d+) of \d+ prompt tokens computed", forked) == ["1"] * 3
         lines = forked.splitlines()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import AsyncGenerator, Iterator
 from itertools import zip_longest
 from typing import Any
@@ -13,7 +14,7 @@ from tokenizers import Tokenizer as Backend
 
 from octavo.base.errors import EngineDeadError
 from octavo.base.kv import KVLayout
-from octavo.base.output import Delta, EngineStats, FinishReason
+from octavo.base.output import Delta, EngineStats, FinishReason, Structured
 from octavo.base.plan import TokenLogprobs
 from octavo.base.request import Request
 from octavo.base.sampling_params import SamplingParams
@@ -24,16 +25,44 @@ from octavo.text.spelling import BYTE_ALPHABET
 from octavo.text.tokenizer import Tokenizer
 
 EOS = 257
+MARKS = ("<think>", "</think>", "<tool_call>", "</tool_call>")  # a token each, from 258 on
 VOCAB_SIZE = 300  # rows of the embedding: more than there are tokens, as in padded models
 MAX_MODEL_LEN = 512
 CHATML = (
     "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n{% endfor %}"
     "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
 )
+# With reasoning and calls, as Qwen's models have them.
+REASONING_AND_CALLS = """{% if tools %}<|im_start|>system
+You may call:
+{% for tool in tools %}{{ tool | tojson }}
+{% endfor %}
+For each call, write <tool_call>
+{"name": <name>, "arguments": <object>}
+</tool_call><|im_end|>
+{% endif %}
+{% for m in messages %}<|im_start|>{{ m.role }}
+{% if m.reasoning_content %}<think>
+{{ m.reasoning_content }}
+</think>
+
+{% endif %}
+{{- m.content -}}
+{%- for call in m.tool_calls or [] %}
+{{- "\\n" if m.content or not loop.first }}<tool_call>
+{"name": {{ call.function.name | tojson }}, "arguments": {{ call.function.arguments | tojson }}}
+</tool_call>{% endfor %}<|im_end|>
+{% endfor %}
+{% if add_generation_prompt %}<|im_start|>assistant
+{% if enable_thinking is defined and not enable_thinking %}<think>
+
+</think>
+
+{% endif %}{% endif %}"""
 
 
 def byte_renderer(template: str | None = CHATML) -> Renderer:
-    """Token id = byte; 256 and 257 are ChatML's marks."""
+    """Token id = byte; 256 and 257 are ChatML's marks, and `MARKS` follow."""
     vocab = dict(BYTE_ALPHABET)
     backend = Backend(models.BPE(vocab, []))
     backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
@@ -41,6 +70,7 @@ def byte_renderer(template: str | None = CHATML) -> Renderer:
     backend.add_special_tokens(
         [AddedToken("<|im_start|>", special=True), AddedToken("<|im_end|>", special=True)]
     )
+    backend.add_tokens([AddedToken(mark, special=False, normalized=False) for mark in MARKS])
     tokenizer = Tokenizer(backend, special_tokens={"eos_token": "<|im_end|>"})
     return Renderer(tokenizer, ChatTemplate(template, {}) if template else None)
 
@@ -60,6 +90,7 @@ def engine_info(**changes: Any) -> EngineInfo:
         "layout": KVLayout(block_size=16, groups=(), pools=()),
         "generation_defaults": {},
         "table": "the memory plan",
+        "structured_outputs": True,
     }
     return EngineInfo(**(fields | changes))
 
@@ -81,6 +112,7 @@ class FakeEngine:
         self.cached = 3
         self.miss: str | None = None
         self.drafts = (0, 0)
+        self.structured: Structured | None = None  # in place of what follows from the end
         self.stalls_after: int | None = None  # deltas, then nothing for ever
         self.fails_after: tuple[int, Exception] | None = None
         self.ends_with: Delta | None = None  # in place of the ordinary end
@@ -138,7 +170,7 @@ class FakeEngine:
 
     def _answer(self, request: Request, child: int) -> list[Delta]:
         texts = [self.says] if isinstance(self.says, str) else self.says
-        ids = [*texts[child % len(texts)].encode(), EOS][: request.params.max_tokens]
+        ids = [*spelled(texts[child % len(texts)]), EOS][: request.params.max_tokens]
         reason: FinishReason = "stop" if ids[-1:] == [EOS] else "length"
         deltas = []
         for begin in range(0, max(len(ids), 1), self.per_delta):
@@ -157,9 +189,15 @@ class FakeEngine:
                     miss=self.miss,
                     num_drafts=self.drafts[0],
                     num_accepted=self.drafts[1],
+                    structured=self._structured(request, reason) if last else None,
                 )
             )
         return deltas
+
+    def _structured(self, request: Request, reason: FinishReason) -> Structured | None:
+        if request.params.structured_outputs is None:
+            return None
+        return self.structured or Structured(complete=reason == "stop")
 
     def _told(self, request: Request) -> Iterator[Delta]:
         k, first = request.params.prompt_logprobs, max(1, request.params.prompt_logprob_start)
@@ -167,6 +205,13 @@ class FakeEngine:
         for begin in range(0, len(told or ()), self.per_delta):
             some = told[begin : begin + self.per_delta]
             yield Delta(request.request_id, [], prompt_logprobs=some)
+
+
+def spelled(text: str) -> list[int]:
+    """Token ids: bytes and marks."""
+    parts = re.split(f"({'|'.join(MARKS)})", text)
+    ids = ([258 + MARKS.index(part)] if part in MARKS else part.encode() for part in parts)
+    return [id for some in ids for id in some]
 
 
 def _joined(deltas: list[Delta]) -> Delta:

@@ -65,7 +65,7 @@ async def test_chat_usage_comes_last_and_is_null_before(http: httpx.AsyncClient)
     usage = (
         ',"usage":{"prompt_tokens":37,"completion_tokens":1,"total_tokens":38,'
         '"prompt_tokens_details":{"cached_tokens":3},'
-        '"completion_tokens_details":{"accepted_prediction_tokens":0,'
+        '"completion_tokens_details":{"reasoning_tokens":0,"accepted_prediction_tokens":0,'
         '"rejected_prediction_tokens":0}}'
     )
     assert lines == [
@@ -228,6 +228,7 @@ async def test_drafts_are_part_of_the_usage(
     # "Paris." and its end are three deltas of 3, 3 and 1 tokens: in the last one a draft was cut
     accepted = 2 * (2 + 2 + 1)
     assert details == {
+        "reasoning_tokens": 0,
         "accepted_prediction_tokens": accepted,
         "rejected_prediction_tokens": 2 * 3 * 4 - accepted,
     }

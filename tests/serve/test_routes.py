@@ -140,7 +140,8 @@ async def test_every_field_reaches_the_engine() -> None:
         "repetition_detection": {"max_pattern_size": 4, "min_count": 3},
     }
     ours_alone = {"detokenize", "bad_word_ids"}  # for use from Python
-    assert fields.keys() | ours_alone == set(SamplingParams.__struct_fields__)
+    of_shape = {"structured_outputs", "thinking"}  # see test_shape_fields
+    assert fields.keys() | ours_alone | of_shape == set(SamplingParams.__struct_fields__)
     here = {"priority": -4, "cache_salt": "me"}
     chat = {"logprobs": True, "top_logprobs": fields["logprobs"]}
     async with client(build_app(engine, byte_renderer(), ServerSettings())) as http:

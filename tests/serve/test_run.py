@@ -12,11 +12,15 @@ import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
+from fake_engine import byte_renderer
 
 from octavo.base.settings import EngineSettings, ModelSettings, ServerSettings
+from octavo.files.model_files import ModelFiles
 from octavo.serve import run
+from octavo.text.renderer import Renderer
 
 # A server whose engine is the fake one; `start` and `says` are what a test varies.
 PROGRAM = """
@@ -41,8 +45,8 @@ run.AsyncEngine.start = start
 run.DRAIN_SECONDS = {drain}
 sys.exit(run.serve(EngineSettings(), ServerSettings(port={port})))
 """
-READY = "return Engine(generation_defaults={'temperature': 0.2})"
-STALLS = "engine = Engine(); engine.stalls_after = 1; return engine"
+READY = "return Engine(generation_defaults={'temperature': 0.2}, structured_outputs=False)"
+STALLS = "engine = Engine(structured_outputs=False); engine.stalls_after = 1; return engine"
 
 
 class Server:
@@ -111,6 +115,7 @@ def test_a_signal_stops_it_cleanly(number: signal.Signals) -> None:
     said = "".join(server.messages)
     assert said.startswith("the memory plan\n")
     assert "Unless a request says otherwise: temperature 0.2\n" in said
+    assert "Answers have reasoning from '<think>' to '</think>', no tool calls: the chat" in said
     assert "Octavo serves tiny at http://127.0.0.1:" in said
     assert "curl http://127.0.0.1:" in said
     assert "Traceback" not in said
@@ -159,6 +164,21 @@ def test_an_engine_that_does_not_start_is_one_line() -> None:
     server = Server("raise CapacityError('weights need 9 GiB; set --dtype bfloat16')")
     assert server.ended() == (1, "")
     assert server.messages == ["octavo: weights need 9 GiB; set --dtype bfloat16\n"]
+
+
+@pytest.mark.parametrize("option", ["tool_call_parser", "reasoning_parser"])
+def test_an_unknown_parser_is_one_line(
+    option: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def load(*given: Any) -> Renderer:
+        return Renderer(byte_renderer().tokenizer, None, *given[3:])
+
+    monkeypatch.setattr(run, "locate", lambda name, **_: ModelFiles(name, None))  # type: ignore[arg-type]
+    monkeypatch.setattr(run, "load_renderer", load)
+    assert run.serve(EngineSettings(), ServerSettings(port=0, **{option: "absent"})) == 1
+    said = capsys.readouterr().err
+    assert said.startswith(f"octavo: {option} 'absent' is unknown")
+    assert said.count("\n") == 1
 
 
 def test_a_busy_port_is_one_line(taken: int, capsys: pytest.CaptureFixture[str]) -> None:

@@ -43,7 +43,7 @@ async def test_two_chat_answers_as_events(http: httpx.AsyncClient, engine: FakeE
     usage = (
         ',"usage":{"prompt_tokens":37,"completion_tokens":7,"total_tokens":44,'
         '"prompt_tokens_details":{"cached_tokens":3},'
-        '"completion_tokens_details":{"accepted_prediction_tokens":0,'
+        '"completion_tokens_details":{"reasoning_tokens":0,"accepted_prediction_tokens":0,'
         '"rejected_prediction_tokens":0}}'
     )
     assert lines == [

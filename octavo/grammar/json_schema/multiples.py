@@ -16,6 +16,7 @@ from octavo.grammar.regex import (
     EMPTY,
     NOTHING,
     Regex,
+    both,
     concat,
     one_of,
     optional,
@@ -27,6 +28,10 @@ from octavo.grammar.regex import (
 MAX_LISTED = 1000  # multiples within bounds that are written out one by one
 _MAX_STATES = 2500
 _MAX_SIZE = 4000  # parts of the expression
+
+_WHOLE = repeat(one_of("0123456789"))
+# With a point it is read as a double, which keeps so many digits and no more.
+_PRECISE = repeat(one_of("0123456789."), 1, 16)
 
 State = tuple[
     str, int, int
@@ -51,7 +56,9 @@ def multiples(divisor: Fraction) -> Regex | None:
         return None
     machine, final = _machine(scaled, places)
     digits = _expression(*_smallest(machine, final))
-    return None if digits is None else concat(optional(text("-")), digits)
+    if digits is None:
+        return None
+    return concat(optional(text("-")), both(digits, union(_WHOLE, _PRECISE)))
 
 
 def _machine(divisor: int, places: int) -> tuple[Machine, set[Hashable]]:

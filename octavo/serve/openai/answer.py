@@ -10,6 +10,7 @@ from typing import Any
 from msgspec import UNSET, UnsetType
 
 from octavo.base.errors import RequestError
+from octavo.base.output import Structured
 from octavo.base.plan import TokenLogprobs
 from octavo.base.repetition import RepetitionDetection
 from octavo.base.request import Request
@@ -17,7 +18,7 @@ from octavo.base.sampling_params import SamplingParams
 from octavo.serve.generation import Generation
 from octavo.serve.models import ServedModel
 from octavo.serve.openai.schemas import CompletionBody, ForkBody, SamplingBody
-from octavo.serve.openai.wire import CachedTokens, CacheReport, PredictedTokens, Usage
+from octavo.serve.openai.wire import CachedTokens, CacheReport, CompletionTokens, Usage
 from octavo.text.assembler import TextDelta
 
 _SAMPLING = (
@@ -151,12 +152,20 @@ def told_once(params: SamplingParams) -> dict[str, Any]:
     return {"seed": params.seed, "logprobs_mode": mode}
 
 
+def told_of_shape(params: SamplingParams, end: TextDelta | Whole) -> Structured | UnsetType:
+    """`end`: the last piece of an answer, or all of it. One that a stop string cut is not whole."""
+    if params.structured_outputs is None:
+        return UNSET
+    return end.structured or Structured(complete=False)
+
+
 @dataclass
 class Tally:
     """Tokens of one answer: all its prompts, each once, and all its choices."""
 
     prompt: int
     completion: int = 0
+    reasoning: int = 0  # of these
     drafts: int = 0
     accepted: int = 0  # of the drafts
     cached: dict[int, int] = field(default_factory=dict)  # by prompt
@@ -170,8 +179,8 @@ class Tally:
     def usage(self, report: CacheReport | UnsetType = UNSET) -> Usage:
         total = self.prompt + self.completion
         cached = CachedTokens(sum(self.cached.values()), report)
-        predicted = PredictedTokens(self.accepted, self.drafts - self.accepted)
-        return Usage(self.prompt, self.completion, total, cached, predicted)
+        made = CompletionTokens(self.reasoning, self.accepted, self.drafts - self.accepted)
+        return Usage(self.prompt, self.completion, total, cached, made)
 
     def for_chunk(self, extras: Extras) -> Usage | UnsetType | None:
         if extras.running_usage:
@@ -198,6 +207,7 @@ class Whole:
     logprobs: list[TokenLogprobs] = field(default_factory=list)
     finish_reason: str = ""
     stop_reason: int | str | None = None
+    structured: Structured | None = None
 
     def add(self, piece: TextDelta) -> None:
         self.texts.append(piece.text)
@@ -206,6 +216,7 @@ class Whole:
         if piece.finish_reason:
             self.finish_reason = piece.finish_reason
             self.stop_reason = piece.stop_reason
+            self.structured = piece.structured
 
     @property
     def text(self) -> str:

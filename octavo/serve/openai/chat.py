@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
+from dataclasses import dataclass
 from typing import Any
 
 import msgspec
@@ -13,6 +14,7 @@ from msgspec import UNSET
 from octavo.base import request as engine
 from octavo.base.errors import RequestError
 from octavo.base.plan import TokenLogprobs
+from octavo.base.structured import Thinking
 from octavo.engine.history import Outline
 from octavo.serve.generation import Generation
 from octavo.serve.models import ServedModel
@@ -20,30 +22,27 @@ from octavo.serve.openai.answer import (
     Extras,
     Heading,
     Tally,
-    Whole,
     labels,
     last_usage,
     sampling_fields,
     told_once,
 )
-from octavo.serve.openai.logprobs import chat_logprobs, prompt_logprobs
+from octavo.serve.openai.chat_choice import ChatMaker
+from octavo.serve.openai.constraint import constraint
+from octavo.serve.openai.logprobs import prompt_logprobs
 from octavo.serve.openai.refusals import Refusals
+from octavo.serve.openai.said import Said
 from octavo.serve.openai.schemas import ChatBody
+from octavo.serve.openai.structure import check_shape, fields_of, structure
 from octavo.serve.openai.template import outline, template_fields, template_messages
-from octavo.serve.openai.wire import (
-    ChatChoice,
-    ChatChunk,
-    ChatChunkChoice,
-    ChatCompletion,
-    ChatDelta,
-    ChatLogprobs,
-    ChatMessage,
-    Usage,
-)
+from octavo.serve.openai.tools import ToolUse, tool_use
+from octavo.serve.openai.wire import ChatChunk, ChatChunkChoice, ChatCompletion, Usage
 from octavo.serve.openapi import answers
 from octavo.serve.owner import Owner
 from octavo.serve.stream import EventStream, json_answer, while_connected
-from octavo.text.assembler import TextDelta
+from octavo.text.formats.output_format import OutputFormat
+
+_NO_BUDGET = "thinking_token_budget: this model does not reason before it answers"
 
 
 def routes(generation: Generation, model: ServedModel, refusals: Refusals) -> APIRouter:
@@ -54,16 +53,35 @@ def routes(generation: Generation, model: ServedModel, refusals: Refusals) -> AP
         refusals.check(body)
         model.check(body.model)
         chat = Chat(generation, Heading("chatcmpl", model), Extras.of(body))
-        request = await chat.request(body, owner)
-        of_prompt = outline(generation.renderer, await http.body(), len(request.prompt_token_ids))
+        asked = await chat.asked(body, owner)
+        of_prompt = outline(
+            generation.renderer, await http.body(), len(asked.request.prompt_token_ids)
+        )
         if body.stream:
-            return EventStream(chat.chunks(request, of_prompt), chat.heading.http)
+            return EventStream(chat.chunks(asked, of_prompt), chat.heading.http)
         whole = await while_connected(
-            http.receive, chat.whole(request, of_prompt, body.prompt_logprobs)
+            http.receive, chat.whole(asked, of_prompt, body.prompt_logprobs)
         )
         return json_answer(whole, chat.heading.http)
 
     return router
+
+
+@dataclass(frozen=True)
+class Asked:
+    """A request to the engine, and how its answers are read."""
+
+    request: engine.Request
+    format: OutputFormat
+    thinking: Thinking | None
+    tools: ToolUse | None
+    shows_reasoning: bool
+
+    def said(self) -> Said:
+        """For one of its sequences."""
+        tools = self.tools.tools if self.tools is not None else []
+        named = self.tools is not None and self.tools.named
+        return Said(self.format.parser(tools, self.thinking), self.shows_reasoning, named)
 
 
 class Chat:
@@ -74,32 +92,44 @@ class Chat:
         self._generation = generation
         self._extras = extras
 
-    async def request(self, body: ChatBody, owner: str) -> engine.Request:
+    async def asked(self, body: ChatBody, owner: str) -> Asked:
         """Raises:
         RequestError: the client asked for something impossible.
         """
         self._check_top(body.top_logprobs)
-        params = await self._generation.params(chat_fields(body), None)
+        fields, tools = chat_fields(body), tool_use(body)
+        renderer = self._generation.renderer
+        shape = constraint(renderer, tools, structure(body))
         prompt = await self._generation.encode_chat(
             template_messages(body.messages), **template_fields(body)
         )
-        return self._generation.request(prompt, params, **labels(body, self.heading.id, owner))
+        thinking = renderer.format.thinking(prompt, body.thinking_token_budget)
+        if body.thinking_token_budget is not None and thinking is None:
+            raise RequestError(_NO_BUDGET, "thinking_token_budget")
+        if shape is not None or body.thinking_token_budget is not None:
+            fields["thinking"] = thinking
+        params = await self._generation.params(fields | fields_of(shape), None)
+        await check_shape(self._generation, params, shape)
+        request = self._generation.request(prompt, params, **labels(body, self.heading.id, owner))
+        return Asked(request, renderer.format, thinking, tools, body.include_reasoning is not False)
 
     async def whole(
-        self, request: engine.Request, outline: Outline | None, of_prompt: int | None
+        self, asked: Asked, outline: Outline | None, of_prompt: int | None
     ) -> ChatCompletion:
         """`of_prompt`: the likeliest tokens to tell of at each position of the prompt."""
+        request = asked.request
         tally, told = Tally(len(request.prompt_token_ids)), list[TokenLogprobs]()
-        wholes = [Whole() for _ in range(request.params.n)]
+        makers = self._makers(asked)
         async with aclosing(self._generation.stream(request, outline)) as pieces:
             async for piece in pieces:
                 tally.add(0, piece)
                 told += piece.prompt_logprobs or ()
-                wholes[piece.index].add(piece)
+                makers[piece.index].add(piece)
+        tally.reasoning = sum(maker.reasoning_tokens for maker in makers)
         return ChatCompletion(
             **self.heading.fields,
             **told_once(request.params),
-            choices=[self._choice(i, request, whole) for i, whole in enumerate(wholes)],
+            choices=[maker.whole() for maker in makers],
             usage=await self._usage(tally, request),
             prompt_token_ids=self._extras.ids(request.prompt_token_ids),
             prompt_logprobs=UNSET
@@ -108,69 +138,47 @@ class Chat:
         )
 
     async def chunks(
-        self, request: engine.Request, outline: Outline | None
+        self, asked: Asked, outline: Outline | None
     ) -> AsyncGenerator[ChatChunk, None]:
-        """The roles first, then text as it comes, each choice's finish reason alone, the usage if
-        wanted."""
+        """The roles first, then what is said as it comes, each choice's finish reason alone, the
+        usage if wanted."""
+        request = asked.request
         tally = Tally(len(request.prompt_token_ids))
+        makers = self._makers(asked)
         opened = False
         async with aclosing(self._generation.stream(request, outline)) as pieces:
             async for piece in pieces:
-                for index in range(0 if opened else request.params.n):
-                    yield self._opening(index, request, tally)
+                for maker in () if opened else makers:
+                    yield self._opening(maker.opening(), request, tally)
                 opened = True
+                maker = makers[piece.index]
                 tally.add(0, piece)
-                if chunk := self._chunk(request, piece, tally):
-                    yield chunk
-                if piece.finish_reason:
-                    yield self._ending(piece, tally)
+                tally.reasoning -= maker.reasoning_tokens
+                choices = maker.take(piece)
+                tally.reasoning += maker.reasoning_tokens
+                for choice in choices:
+                    yield self._around(choice, tally)
         if self._extras.usage:
             usage = await self._usage(tally, request)
             yield ChatChunk(**self.heading.fields, choices=[], usage=usage)
 
+    def _makers(self, asked: Asked) -> list[ChatMaker]:
+        tokenizer, request = self._generation.tokenizer, asked.request
+        return [
+            ChatMaker(tokenizer, self._extras, i, request, asked.said())
+            for i in range(request.params.n)
+        ]
+
     async def _usage(self, tally: Tally, request: engine.Request) -> Usage:
         return await last_usage(self._generation, self._extras, tally, self.heading.id, request)
 
-    def _choice(self, index: int, request: engine.Request, whole: Whole) -> ChatChoice:
-        return ChatChoice(
-            index=index,
-            message=ChatMessage("assistant", whole.text),
-            logprobs=self._logprobs(request, whole),
-            finish_reason=whole.finish_reason,
-            stop_reason=whole.stop_reason,
-            token_ids=self._extras.ids(whole.token_ids),
-        )
-
-    def _opening(self, index: int, request: engine.Request, tally: Tally) -> ChatChunk:
-        choice = ChatChunkChoice(index=index, delta=ChatDelta(role="assistant", content=""))
+    def _opening(self, choice: ChatChunkChoice, request: engine.Request, tally: Tally) -> ChatChunk:
         chunk = self._around(choice, tally)
-        if index:
+        if choice.index:
             return chunk
         ids = self._extras.ids(request.prompt_token_ids)
         once = told_once(request.params)
         return msgspec.structs.replace(chunk, prompt_token_ids=ids, **once)
-
-    def _chunk(self, request: engine.Request, piece: TextDelta, tally: Tally) -> ChatChunk | None:
-        """None where there is nothing to say yet, as text is held back."""
-        logprobs = self._logprobs(request, piece)
-        if not (piece.text or logprobs or (self._extras.token_ids and piece.token_ids)):
-            return None
-        choice = ChatChunkChoice(
-            index=piece.index,
-            delta=ChatDelta(content=piece.text),
-            logprobs=logprobs,
-            token_ids=self._extras.ids(piece.token_ids),
-        )
-        return self._around(choice, tally)
-
-    def _ending(self, piece: TextDelta, tally: Tally) -> ChatChunk:
-        choice = ChatChunkChoice(
-            index=piece.index,
-            delta=ChatDelta(),
-            finish_reason=piece.finish_reason,
-            stop_reason=UNSET if piece.stop_reason is None else piece.stop_reason,
-        )
-        return self._around(choice, tally)
 
     def _around(self, choice: ChatChunkChoice, tally: Tally) -> ChatChunk:
         usage = tally.for_chunk(self._extras)
@@ -185,11 +193,6 @@ class Chat:
             raise RequestError(
                 f"top_logprobs must be between 0 and {most}, got {wanted}", "top_logprobs"
             )
-
-    def _logprobs(self, request: engine.Request, of: TextDelta | Whole) -> ChatLogprobs | None:
-        if request.params.logprobs is None or not of.token_ids:
-            return None
-        return chat_logprobs(self._generation.tokenizer, of.logprobs or [])
 
 
 def chat_fields(body: ChatBody) -> dict[str, Any]:

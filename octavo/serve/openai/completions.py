@@ -31,6 +31,7 @@ from octavo.serve.openai.answer import (
 )
 from octavo.serve.openai.refusals import Refusals
 from octavo.serve.openai.schemas import CompletionBody
+from octavo.serve.openai.structure import check_shape, fields_of, structure
 from octavo.serve.openai.text_choice import Asked, TextChoice
 from octavo.serve.openai.wire import Completion, Usage
 from octavo.serve.openapi import answers
@@ -67,7 +68,10 @@ class Completions:
         """Raises:
         RequestError: the client asked for something impossible.
         """
-        params = await self._generation.params(completion_fields(body), DEFAULT_MAX_TOKENS)
+        shape = structure(body)
+        fields = completion_fields(body) | fields_of(shape)
+        params = await self._generation.params(fields, DEFAULT_MAX_TOKENS)
+        await check_shape(self._generation, params, shape)
         given = listed(body.prompt)
         prompts = await asyncio.gather(
             *(self._encoded(prompt, body.add_special_tokens) for prompt in given)

@@ -14,8 +14,9 @@ from octavo.base.log import logger
 
 MAX_NAMES = 256  # unknown names remembered, so that clients cannot fill memory with them
 _log = logger("serve")
+_PARTS = ("stream_options", "repetition_detection", "structured_outputs")
 
-# Name -> values that ask for nothing, besides null.
+# Name -> values that ask for nothing, besides null. Some are served by other routes.
 UNSERVED: dict[str, tuple[object, ...]] = {
     "echo": (False,),
     "suffix": ("",),
@@ -23,12 +24,6 @@ UNSERVED: dict[str, tuple[object, ...]] = {
     "tool_choice": ("none",),
     "functions": (),
     "function_call": ("none",),
-    "response_format": ({"type": "text"},),
-    "structured_outputs": (),
-    "guided_json": (),
-    "guided_regex": (),
-    "guided_choice": (),
-    "guided_grammar": (),
     "audio": (),
     "modalities": (["text"],),
     "web_search_options": (),
@@ -51,7 +46,6 @@ HARMLESS = frozenset(
     {
         "include_obfuscation",
         "metadata",
-        "parallel_tool_calls",
         "prediction",
         "prompt_cache_key",
         "prompt_cache_retention",
@@ -71,7 +65,7 @@ class Refusals:
         """Raises:
         RequestError: a field asks for something that is not served.
         """
-        for part in ("stream_options", "repetition_detection"):
+        for part in _PARTS:
             if (inner := getattr(body, part, None)) is not None:
                 self.check(inner)
         for name, value in (body.model_extra or {}).items():

@@ -7,17 +7,8 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import (
-    BaseModel,
-    ConfigDict,
-    Field,
-    StrictBool,
-    StrictFloat,
-    StrictInt,
-    StrictStr,
-    WrapValidator,
-)
-from pydantic_core import PydanticCustomError, ValidationError
+from pydantic import Field, StrictBool, StrictFloat, StrictInt, StrictStr, WrapValidator
+from pydantic_core import PydanticCustomError
 
 from octavo.base.repetition import MAX_COUNT, MAX_PATTERN
 from octavo.base.sampling_params import (
@@ -34,24 +25,21 @@ from octavo.base.sampling_params import (
     LogprobsMode,
 )
 from octavo.engine.door import MAX_SALT
+from octavo.serve.openai.body import Body, said_as
+from octavo.serve.openai.shapes import (
+    PastCall,
+    ResponseFormat,
+    SchemaOrText,
+    StructuredOutputs,
+    ToolChoice,
+    Tools,
+)
 
 MAX_PROMPTS = 1024  # in one completions request
 MAX_ID = 256  # characters
 PRIORITY_LIMIT = 2**31
 LARGEST = 2**31 - 1  # of a count
 MAX_EXTRA_ARGS = 64
-
-
-def said_as(expected: str) -> WrapValidator:
-    """Of a union, pydantic reports each branch's complaint; this says once what is expected."""
-
-    def check(value: Any, inner: Any) -> Any:
-        try:
-            return inner(value)
-        except ValidationError as error:
-            raise PydanticCustomError("shape", "must be {want}", {"want": expected}) from error
-
-    return WrapValidator(check)
 
 
 def _exact(value: Any, inner: Any) -> Any:
@@ -91,12 +79,6 @@ EarlyStopping = Annotated[bool | Literal["never"], said_as('true, false or "neve
 Index = Annotated[int, Field(ge=0, lt=MAX_PROMPTS * MAX_N)]  # of a choice
 Text = Annotated[str | list[TokenId], said_as("a string or a list of token ids")]
 Content = Annotated[str | list[dict[str, Any]], said_as("a string or a list of parts")]
-
-
-class Body(BaseModel):
-    """Unknown fields are kept aside, for `refusals` to judge. NaN and infinities are refused."""
-
-    model_config = ConfigDict(extra="allow", allow_inf_nan=False, protected_namespaces=())
 
 
 class StreamOptions(Body):
@@ -156,6 +138,13 @@ class SamplingBody(Body):
     return_token_ids: bool | None = None
     cache_explain: bool | None = None
     user: str | None = None
+    response_format: ResponseFormat | None = None
+    structured_outputs: StructuredOutputs | None = None
+    guided_json: SchemaOrText | None = None  # older names of these
+    guided_regex: str | None = None
+    guided_choice: list[str] | None = None
+    guided_grammar: str | None = None
+    guided_whitespace_pattern: str | None = None
 
 
 class CompletionBody(SamplingBody):
@@ -180,6 +169,7 @@ class Message(Body):
 
     role: str = Field(min_length=1, max_length=64)
     content: Content | None = None
+    tool_calls: list[PastCall] | None = None
 
 
 class TemplateBody(Body):
@@ -191,11 +181,16 @@ class TemplateBody(Body):
     chat_template_kwargs: dict[str, Any] | None = None
     documents: list[dict[str, Any]] | None = None
     reasoning_effort: str | None = Field(None, max_length=32)
+    tools: Tools | None = None
+    tool_choice: ToolChoice | None = None  # "none": the template is not told of the tools either
 
 
 class ChatBody(SamplingBody, TemplateBody):
     messages: list[Message] = Field(min_length=1)
     max_completion_tokens: int | None = Field(None, ge=1, le=LARGEST)
+    parallel_tool_calls: bool | None = None  # None: true
+    thinking_token_budget: int | None = Field(None, ge=0, le=LARGEST)
+    include_reasoning: bool | None = None  # None: true
     logprobs: bool | None = None
     top_logprobs: Logprobs | None = None
 

@@ -9,8 +9,10 @@ from typing import Any
 from octavo.base.errors import RequestError
 from octavo.engine.history import Outline
 from octavo.serve.openai.schemas import ChatBody, Message, TemplateBody
+from octavo.serve.openai.tools import shown_tools
 from octavo.text.renderer import Renderer
 
+_SWITCHES = ("enable_thinking", "thinking")  # of reasoning, in templates that have one
 KEPT_BYTES = 4096  # of a body, and
 KEPT_BYTES_PER_TOKEN = 16  # more than a prompt that is mostly text needs
 
@@ -27,6 +29,9 @@ def template_fields(body: TemplateBody) -> dict[str, Any]:
     variables = dict(body.chat_template_kwargs or {})
     if body.reasoning_effort is not None:
         variables.setdefault("reasoning_effort", body.reasoning_effort)
+    if body.reasoning_effort == "none":
+        for name in _SWITCHES:
+            variables.setdefault(name, False)
     generation_prompt = body.add_generation_prompt
     if generation_prompt is None:
         generation_prompt = not body.continue_final_message
@@ -35,13 +40,19 @@ def template_fields(body: TemplateBody) -> dict[str, Any]:
         "continue_final_message": body.continue_final_message,
         "add_special_tokens": bool(body.add_special_tokens),
         "documents": body.documents,
+        "tools": shown_tools(body),
         "variables": variables,
     }
 
 
 def template_messages(messages: list[Message]) -> list[dict[str, Any]]:
-    """The messages as a template knows them, with all that clients put into them."""
-    return [message.model_dump(exclude_unset=True) for message in messages]
+    """The messages as a template knows them, with all that clients put into them. Reasoning that
+    a client sends back goes by the name that templates have for it."""
+    dumped = [message.model_dump(exclude_unset=True) for message in messages]
+    for message in dumped:
+        if message.get("reasoning") is not None:
+            message.setdefault("reasoning_content", message["reasoning"])
+    return dumped
 
 
 def outline(renderer: Renderer, body: bytes, prompt_len: int) -> Outline | None:

@@ -8,7 +8,7 @@ from msgspec import UNSET, UnsetType
 
 from octavo.base.plan import TokenLogprobs
 from octavo.base.request import Request
-from octavo.serve.openai.answer import Extras, Whole
+from octavo.serve.openai.answer import Extras, Whole, told_of_shape
 from octavo.serve.openai.logprobs import OffsetLogprobs, joined, prompt_logprobs
 from octavo.serve.openai.wire import CompletionChoice, CompletionLogprobs, PromptLogprobs
 from octavo.text.assembler import TextDelta
@@ -58,6 +58,7 @@ class TextChoice:
             logprobs=logprobs,
             finish_reason=whole.finish_reason,
             stop_reason=whole.stop_reason,
+            structured=told_of_shape(self._asked.request.params, whole),
             token_ids=self._extras.ids(whole.token_ids),
             prompt_token_ids=self._prompt,
             prompt_logprobs=self._of_prompt(),
@@ -89,7 +90,11 @@ class TextChoice:
     def _ending(self, piece: TextDelta) -> CompletionChoice:
         reason = UNSET if piece.stop_reason is None else piece.stop_reason
         return CompletionChoice(
-            index=self._index, text="", finish_reason=piece.finish_reason, stop_reason=reason
+            index=self._index,
+            text="",
+            finish_reason=piece.finish_reason,
+            stop_reason=reason,
+            structured=told_of_shape(self._asked.request.params, piece),
         )
 
     def _logprobs(self, piece: TextDelta) -> CompletionLogprobs | None:

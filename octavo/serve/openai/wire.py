@@ -10,7 +10,7 @@ from typing import Literal
 
 from msgspec import UNSET, Struct, UnsetType
 
-from octavo.base.output import Logprob
+from octavo.base.output import Logprob, Structured
 from octavo.base.sampling_params import LogprobsMode
 from octavo.core.miss import Miss
 
@@ -38,9 +38,11 @@ class CachedTokens(Struct, frozen=True):
     cache: CacheReport | UnsetType = UNSET
 
 
-class PredictedTokens(Struct, frozen=True):
-    """Drafts that were verified. The rejected ones are not among `completion_tokens`."""
+class CompletionTokens(Struct, frozen=True):
+    """Predictions are drafts that were verified. The rejected ones are not among
+    `completion_tokens`; those of the reasoning are, whether it was shown or not."""
 
+    reasoning_tokens: int
     accepted_prediction_tokens: int
     rejected_prediction_tokens: int
 
@@ -50,7 +52,7 @@ class Usage(Struct, frozen=True):
     completion_tokens: int
     total_tokens: int
     prompt_tokens_details: CachedTokens
-    completion_tokens_details: PredictedTokens
+    completion_tokens_details: CompletionTokens
 
 
 class TopLogprob(Struct, frozen=True):
@@ -71,10 +73,29 @@ class ChatLogprobs(Struct, frozen=True):
     content: list[TokenLogprob]
 
 
-class ChatMessage(Struct, frozen=True):
-    role: str
-    content: str
+class FunctionCall(Struct, frozen=True):
+    """Of a stream's chunks, the first of a call has the name, the others more of the arguments."""
+
+    name: str | UnsetType = UNSET
+    arguments: str | UnsetType = UNSET  # the text of a JSON object
+
+
+class ToolCall(Struct, frozen=True, kw_only=True):
+    index: int | UnsetType = UNSET  # in chunks only
+    id: str | UnsetType = UNSET
+    type: Literal["function"] | UnsetType = UNSET
+    function: FunctionCall
+
+
+class ChatMessage(Struct, frozen=True, kw_only=True):
+    """`reasoning` is sent by both of the names that clients know."""
+
+    role: str = "assistant"
+    content: str | None  # null where there are only calls or reasoning
     refusal: str | None = None
+    tool_calls: list[ToolCall] | UnsetType = UNSET
+    reasoning: str | UnsetType = UNSET
+    reasoning_content: str | UnsetType = UNSET
 
 
 class ChatChoice(Struct, frozen=True, kw_only=True):
@@ -83,6 +104,7 @@ class ChatChoice(Struct, frozen=True, kw_only=True):
     logprobs: ChatLogprobs | None
     finish_reason: str
     stop_reason: int | str | None
+    structured: Structured | UnsetType = UNSET
     token_ids: list[int] | UnsetType = UNSET
 
 
@@ -103,6 +125,9 @@ class ChatCompletion(Struct, frozen=True, kw_only=True):
 class ChatDelta(Struct, frozen=True):
     role: str | UnsetType = UNSET
     content: str | UnsetType = UNSET
+    tool_calls: list[ToolCall] | UnsetType = UNSET
+    reasoning: str | UnsetType = UNSET
+    reasoning_content: str | UnsetType = UNSET
 
 
 class ChatChunkChoice(Struct, frozen=True, kw_only=True):
@@ -111,6 +136,7 @@ class ChatChunkChoice(Struct, frozen=True, kw_only=True):
     logprobs: ChatLogprobs | None = None
     finish_reason: str | None = None
     stop_reason: int | str | UnsetType = UNSET
+    structured: Structured | UnsetType = UNSET
     token_ids: list[int] | UnsetType = UNSET
 
 
@@ -144,6 +170,7 @@ class CompletionChoice(Struct, frozen=True, kw_only=True):
     logprobs: CompletionLogprobs | None = None
     finish_reason: str | None = None
     stop_reason: int | str | UnsetType | None = UNSET
+    structured: Structured | UnsetType = UNSET
     token_ids: list[int] | UnsetType = UNSET
     prompt_token_ids: list[int] | UnsetType = UNSET
     prompt_logprobs: PromptLogprobs | UnsetType = UNSET
