@@ -16,6 +16,8 @@ from octavo.grammar.regex import ANY_TEXT, both, union
 
 
 def constant(place: Place, keyword: str, value: Any) -> Constant:
+    if type(value) in (int, float) and exact(value) is None:
+        raise place.error(f"{keyword} has a number that is not finite, or huge")
     try:
         return Constant(json.dumps(value, ensure_ascii=False, allow_nan=False))
     except ValueError:

@@ -8,6 +8,8 @@ from typing import Any
 
 from octavo.grammar.json_schema.documents import Place
 
+LARGEST = 10**1000
+
 
 def schema_map(place: Place, keyword: str) -> dict[str, Place]:
     """Schemas by name."""
@@ -48,8 +50,8 @@ def number(place: Place, keyword: str) -> Fraction | None:
 
 
 def exact(value: Any) -> Fraction | None:
-    """A number as JSON writes it: 0.1 is a tenth. None: it is no finite number."""
-    if isinstance(value, bool) or not isinstance(value, int | float):
+    """A number as JSON writes it: 0.1 is a tenth. None: it is no finite number, or a huge one."""
+    if isinstance(value, bool) or not isinstance(value, int | float) or abs(value) > LARGEST:
         return None
     try:
         return Fraction(repr(value)) if isinstance(value, float) else Fraction(value)

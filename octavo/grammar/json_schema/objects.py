@@ -17,12 +17,13 @@ from octavo.grammar.json_schema.language import any_text_of, bounded, is_empty, 
 from octavo.grammar.json_schema.nodes import DEAD, choice, repeat, seq
 from octavo.grammar.json_schema.shapes import ObjectShape
 from octavo.grammar.regex import Regex, both, concat, text
-from octavo.grammar.rules import Choice, Node
+from octavo.grammar.rules import Choice, Node, Seq
 
 if TYPE_CHECKING:
     from octavo.grammar.json_schema.writer import Writer
 
 MAX_LISTED = 64  # names that a pattern allows, to be written one by one
+SHORT = 8  # parts of what is rather written twice than made a rule
 MAX_CLASSES = 64  # of names that differ in what their values must be
 Member = tuple[Regex, Expr]
 
@@ -127,7 +128,7 @@ class _Object:
         return range(min(self._required[i], self._cap), min(i, self._cap) + 1)
 
     def _shared(self, i: int, count: int, node: Node) -> Node:
-        if not isinstance(node, Choice):
+        if not (isinstance(node, Choice) or (isinstance(node, Seq) and len(node.nodes) > SHORT)):
             return node
         return self._writer.rule((self._key, i, count), lambda: node)
 

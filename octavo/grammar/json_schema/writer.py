@@ -17,6 +17,7 @@ from octavo.grammar.json_schema.language import any_text_of, is_empty
 from octavo.grammar.json_schema.meaning import Meaning
 from octavo.grammar.json_schema.nodes import DEAD, choice
 from octavo.grammar.json_schema.objects import write_object
+from octavo.grammar.json_schema.shapes import Shapes
 from octavo.grammar.regex import NOTHING, Regex, concat, text, union
 from octavo.grammar.rules import Lexeme, Node, Ref
 
@@ -38,6 +39,7 @@ class Writer:
         self._waiting: list[tuple[str, Callable[[], Node], Place]] = []
         self._place = root  # of the schema that is being written
         self._quoted: dict[Regex, Regex] = {}
+        self._spelled: dict[tuple[frozenset[str], Regex, Regex], Regex] = {}
         self._nodes = 0
 
     def write(self) -> Node:
@@ -106,14 +108,20 @@ class Writer:
 
     def _scalars(self, expr: Expr) -> Node:
         shapes = self.meaning.of(expr)
+        key = (shapes.constants, shapes.numbers, shapes.strings)
+        if key not in self._spelled:
+            self._spelled[key] = self._all_scalars(shapes)
+        found = self._spelled[key]
+        return DEAD if found == NOTHING else self.lexeme(found)
+
+    def _all_scalars(self, shapes: Shapes) -> Regex:
+        """All but arrays and objects, as one expression; NOTHING if there are none."""
         try:
-            numeric = numbers.spelled(shapes.numbers)
-            ways = [
-                any_text_of(sorted(shapes.constants)),
-                NOTHING if is_empty(shapes.numbers) else numeric,
-                NOTHING if is_empty(shapes.strings) else self.quoted(shapes.strings),
-            ]
+            numbered, texts = not is_empty(shapes.numbers), not is_empty(shapes.strings)
         except RequestError as error:
             raise self.error(str(error)) from error
-        found = union(*ways)
-        return DEAD if found == NOTHING else self.lexeme(found)
+        return union(
+            any_text_of(sorted(shapes.constants)),
+            numbers.spelled(shapes.numbers) if numbered else NOTHING,
+            self.quoted(shapes.strings) if texts else NOTHING,
+        )
