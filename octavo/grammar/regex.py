@@ -62,7 +62,7 @@ class Regex:
         self.ranges = ranges
         self.least = least  # of a repetition
         self.most = most  # None: any number
-        self.size = 1 + sum(part.size for part in parts)  # each part as often as it stands there
+        self.size: int = 1 + sum(part.size for part in parts)  # each as often as it stands there
         self._hash = hash((kind, parts, ranges, least, most))
 
     def __hash__(self) -> int:
