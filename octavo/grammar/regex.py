@@ -15,7 +15,7 @@ from functools import cached_property
 from octavo.base.errors import RequestError
 from octavo.grammar.utf8 import SURROGATES, UNICODE, byte_ranges
 
-MAX_SEARCHED = 2_000  # states of an intersection or complement, for its shortest text
+MAX_SEARCHED = 1_000  # states of an intersection or complement, for its shortest text
 Range = tuple[int, int]  # code points or bytes, both ends included
 
 

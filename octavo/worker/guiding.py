@@ -70,16 +70,16 @@ class Guiding:
     def settle(
         self, drawn: Sequence[Drawn], again: Callable[[Masks], Sequence[Drawn]]
     ) -> list[Drawn]:
-        """What was drawn, once every token of it may stay. `again` draws with other masks."""
+        """What was drawn, once every token of it may stay. `again` draws with other masks, in their
+        order."""
         settled = list(drawn)
         for part in self._parts.values():
             if part.error is not None:
                 settled[part.at] = Drawn(-1, error=part.error)
         while refused := self._refused(settled):
             self._closed |= refused.keys()
-            others = again(refused)
-            for i in refused:
-                settled[i] = others[i]
+            for i, other in zip(refused, again(refused), strict=True):
+                settled[i] = other
         return settled
 
     def judged(self, index: int, count: int) -> tuple[int | None, list[bool] | None]:
@@ -116,6 +116,8 @@ def _follows(part: _Part, before: Drawn) -> bool:
 
 def masked(rows: Sequence[SamplingRow], masks: Masks) -> list[SamplingRow]:
     """The rows, some with other masks."""
+    if not masks:
+        return list(rows)
     return [
         msgspec.structs.replace(row, mask=masks[i]) if i in masks else row
         for i, row in enumerate(rows)

@@ -41,7 +41,7 @@ class Runner(Protocol):
         """uint8 [blocks, bytes], a view of KV memory that the CPU can reach."""
 
     def forward(self, batch: Batch) -> Any:
-        """Start a step; what it gives is only ever handed to `sample`."""
+        """Start a step; what it gives, or rows of it by index, is only ever handed to `sample`."""
 
     def sample(
         self, logits: Any, rows: list[SamplingRow], processors: Processors = NO_PROCESSORS
@@ -163,13 +163,15 @@ class Worker:
         self._swap = None
 
     def _drawn(self, work: _Work) -> Sequence[Drawn]:
-        def draw(rows: list[SamplingRow]) -> list[Drawn]:
-            return self._runner.sample(work.logits, rows, self._processors)
+        rows = masked(work.batch.sampling, work.masks.result() if work.masks is not None else {})
+        drawn = self._runner.sample(work.logits, rows, self._processors)
+        return work.guiding.settle(drawn, partial(self._again, work.logits, rows))
 
-        if work.masks is None:
-            return draw(work.batch.sampling)
-        rows = masked(work.batch.sampling, work.masks.result())
-        return work.guiding.settle(draw(rows), lambda masks: draw(masked(rows, masks)))
+    def _again(self, logits: Any, rows: Sequence[SamplingRow], masks: Masks) -> Sequence[Drawn]:
+        """Draws of some rows with other masks."""
+        some = list(masks)
+        others = masked([rows[i] for i in some], dict(enumerate(masks.values())))
+        return self._runner.sample(logits[some], others, self._processors)
 
     def _propose(self, plan: StepPlan) -> Sequence[Sequence[int]]:
         """Drafts of each row."""
