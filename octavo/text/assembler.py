@@ -50,6 +50,7 @@ class Assembler:
         self._min_tokens = params.min_tokens
         self._shows_stop = params.include_stop_str_in_output
         self._stops = StopStrings(params.stop_strings, self._shows_stop)
+        self._eos_ids = request.eos_token_ids
         self._num_tokens = 0
         self._spelled = 0  # characters that the tokens so far make
         self._given = 0  # of those, in earlier pieces
@@ -72,7 +73,7 @@ class Assembler:
         if self._detokenizer is None:
             return _text_delta(delta, "")
         pieces, ends = [], []
-        for count, id in enumerate(_shown(delta, self._shows_stop), 1):
+        for count, id in enumerate(self._shown(delta), 1):
             pieces.append(self._push(self._detokenizer, id))
             ends.append(self._spelled - self._given)
             if self._stops.hit is not None:
@@ -83,6 +84,13 @@ class Assembler:
         ends += [self._spelled - self._given] * (len(delta.token_ids) - len(ends))
         self._given += len(text)
         return _text_delta(delta, text, ends)
+
+    def _shown(self, delta: Delta) -> list[int]:
+        """The tokens that have text. An answer that was closed in time may end in EOS too, though
+        its finish reason is "length"."""
+        ids, reason = delta.token_ids, delta.finish_reason
+        has_end = reason == "stop" or (reason == "length" and ids and ids[-1] in self._eos_ids)
+        return ids[:-1] if has_end and not self._shows_stop else ids
 
     def _push(self, detokenizer: Detokenizer, id: int) -> str:
         """One token at a time, so that it is known which one completes a stop string."""
@@ -142,12 +150,6 @@ def _joined_ends(first: TextDelta, second: TextDelta) -> list[int] | None:
         return None
     begin = len(first.text)
     return [*first.ends, *(begin + end for end in second.ends)]
-
-
-def _shown(delta: Delta, shows_stop: bool) -> list[int]:
-    """The tokens that have text."""
-    hides_last = delta.finish_reason == "stop" and not shows_stop
-    return delta.token_ids[:-1] if hides_last else delta.token_ids
 
 
 def _text_delta(delta: Delta, text: str, ends: list[int] | None = None) -> TextDelta:

@@ -142,6 +142,18 @@ def test_ids_only_without_text():
         assert (out.num_cached_tokens, out.logprobs, out.cut) == (7, None, False)
 
 
+@pytest.mark.parametrize(("included", "text"), [(False, "a"), (True, "a<eos>")])
+def test_eos_of_an_answer_that_was_closed_in_time_is_no_text(included, text):
+    asked = Request(
+        request_id="r",
+        prompt_token_ids=[0],
+        params=params(include=included, skip_special_tokens=False),
+        eos_token_ids=(EOS,),
+    )
+    delta = Delta(request_id="r", token_ids=[0, EOS], finish_reason="length")
+    assert Assembler(asked, TOKENIZER).feed(delta).text == text
+
+
 def test_eos_is_shown_only_if_asked():
     ids = [TOKENS.index("a"), EOS]
     delta = Delta(request_id="r", token_ids=ids, finish_reason="stop")
